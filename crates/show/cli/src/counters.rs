@@ -87,7 +87,7 @@ pub struct CountersArgs {
     #[arg(value_parser = crate::duration::seconds)]
     interval: Option<f64>,
 
-    /// How many reports; until Ctrl-C without
+    /// Number of reports [default: until Ctrl-C]
     count: Option<u64>,
 
     /// A command to count; with -a the whole machine while it runs

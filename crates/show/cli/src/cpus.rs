@@ -44,11 +44,11 @@ const GAP: usize = 4;
 /// See what each CPU does: faults, cross-calls, interrupts, switches, lock contention, times
 #[derive(Args, Debug)]
 pub struct CpusArgs {
-    /// Seconds between reports, as in 0.5; without it, one report of one second
+    /// Seconds between reports, as in 0.5 [default: one report of one second]
     #[arg(value_parser = seconds)]
     interval: Option<Duration>,
 
-    /// How many reports; without it, reports come until Ctrl-C
+    /// Number of reports [default: until Ctrl-C]
     count: Option<u64>,
 
     #[command(flatten)]

@@ -29,11 +29,11 @@ pub struct ForeseeArgs {
     #[arg(long, value_name = "MACHINE")]
     on: Option<String>,
 
-    /// CPU counts, as in 2,8,32,128; powers of two up to all of the machine without
+    /// CPU counts, as in 2,8,32,128 [default: powers of two up to all CPUs of the machine]
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
 
-    /// Worker threads, or `same` for as many as were recorded; one a CPU, and no fewer than were recorded, without
+    /// Worker threads, or `same` for as many as were recorded [default: one on each CPU, at least as many as were recorded]
     #[arg(long, value_name = "N")]
     threads: Option<Threads>,
 

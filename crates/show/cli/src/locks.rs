@@ -49,7 +49,7 @@ pub struct LocksArgs {
     #[arg(long)]
     user_locks: bool,
 
-    /// Time waits for pthread locks by a library that the command loads, without root and without the kernel's locks
+    /// Time waits for pthread locks by a library that the command loads; needs no root, and leaves the kernel's locks out
     #[arg(long, conflicts_with_all = ["kernel", "user_locks", "pid", "cgroup", "all"])]
     preload: bool,
 

@@ -24,11 +24,11 @@ const LARGEST: usize = 20;
 /// Show what every physical page is for, by class and NUMA node
 #[derive(Args, Debug)]
 pub struct MemoryArgs {
-    /// Where the answer comes from; without it, the best there is
+    /// Where the answer comes from [default: the best source there is]
     #[arg(long, value_enum)]
     source: Option<SourceArg>,
 
-    /// Threads that walk the pages; without it, one on each CPU
+    /// Threads that walk the pages [default: one on each CPU]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     threads: usize,
 
@@ -51,11 +51,11 @@ pub struct MemoryArgs {
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
 
-    /// Seconds between reports; without it, one report
+    /// Seconds between reports [default: one report]
     #[arg(value_parser = crate::duration::seconds)]
     interval: Option<f64>,
 
-    /// How many reports; until Ctrl-C without
+    /// Number of reports [default: until Ctrl-C]
     count: Option<u64>,
 }
 

@@ -31,7 +31,7 @@ pub struct NumaArgs {
     #[arg(long)]
     exact: bool,
 
-    /// Instead of text for people, a table; without -o text it is `processes`
+    /// Print this table instead of text for people [default: `processes` with -o csv, json or parquet]
     #[arg(long, value_enum, value_name = "TABLE")]
     table: Option<TableName>,
 

@@ -27,7 +27,7 @@ pub struct PartitionArgs {
     #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     instances: u32,
 
-    /// Divide at the borders of: node (NUMA), cache (last level), or give each cores=K; as it comes out even without
+    /// Divide at the borders of `node` (NUMA) or `cache` (last level), or give each instance `cores=K` [default: the split that is even]
     #[arg(long, value_name = "WHAT")]
     by: Option<By>,
 

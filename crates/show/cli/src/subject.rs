@@ -186,11 +186,11 @@ impl Subject {
 /// How long to observe what runs already and how often, or a program to start.
 #[derive(Args, Clone, Debug)]
 pub struct WhenArgs {
-    /// How long to watch; until Ctrl-C without
+    /// Seconds to watch [default: until Ctrl-C]
     #[arg(value_parser = number)]
     pub seconds: Option<f64>,
 
-    /// How many reports, each of SECONDS; 1 without
+    /// Number of reports, each of SECONDS [default: 1]
     pub count: Option<u64>,
 
     /// A command to run and to observe until it ends

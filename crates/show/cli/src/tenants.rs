@@ -20,11 +20,11 @@ pub struct TenantArgs {
     #[arg(long, value_name = "FILE")]
     names: Option<PathBuf>,
 
-    /// Of the time that tenants lost, only that of tenants whose names hold NAME
+    /// Show only the losses of tenants with NAME in their name
     #[arg(long, value_name = "NAME")]
     culprits: Option<String>,
 
-    /// Of the time that tenants lost, only that lost to tenants whose names hold NAME
+    /// Show only the losses that tenants with NAME in their name caused
     #[arg(long, value_name = "NAME")]
     victims: Option<String>,
 }

@@ -45,7 +45,7 @@ pub struct ThreadsArgs {
     #[arg(default_value_t = 1.0, value_parser = crate::duration::seconds)]
     interval: f64,
 
-    /// How many reports; until Ctrl-C without
+    /// Number of reports [default: until Ctrl-C]
     count: Option<u64>,
 }
 

@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, group = "view")]
     showcores: bool,
 
-    /// A table; without -o text and without a layout it is `objects`
+    /// Print this table [default: `objects` with -o csv, json or parquet]
     #[arg(long, value_name = "TABLE", group = "view")]
     table: Option<TableName>,
 

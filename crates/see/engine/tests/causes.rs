@@ -1,11 +1,13 @@
-//! Spinning, and locks that system calls take, in programs that measure them themselves. Skipped without root and BPF.
+//! What user code does, and locks that system calls take, in programs that measure them themselves. Skipped without root and BPF.
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{Seen, allowed, observe};
+use ncpu_trials::{MOST, hold};
 
 fn to(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("causes-{}-{name}", std::process::id()))
@@ -98,5 +100,81 @@ fn locks_of_system_calls_have_their_name_and_time() {
         };
         assert!(rows.iter().all(|(lock, _)| named(lock)), "{rows:?}");
         let _ = std::fs::remove_file(path);
+    }
+}
+
+/// The part of user time in these functions that has one of these causes.
+fn part_of(seen: &Seen, functions: &[&str], causes: &[&str]) -> f64 {
+    let rows = || {
+        seen.rows("user_causes").filter(|(t, r)| {
+            t.text(*r, "function").is_some_and(|f| functions.contains(&f.split('.').next().unwrap_or(f)))
+        })
+    };
+    let samples = |of: &dyn Fn(&str) -> bool| -> f64 {
+        let of = |(t, r): &(&ncpu_table::Table, usize)| t.text(*r, "cause").is_some_and(of);
+        rows().filter(of).filter_map(|(t, r)| t.number(r, "samples")).sum()
+    };
+    let all = samples(&|_| true);
+    assert!(all >= 100.0, "{all} samples in {functions:?}");
+    samples(&|cause| causes.contains(&cause)) / all
+}
+
+mod quiet {
+    use super::*;
+
+    /// Points of a hundred that a share may be off.
+    const OFF: f64 = 0.1;
+
+    #[test]
+    fn loops_are_divided_as_timing_their_parts_alone_divides_them() {
+        let Some(_one) = allowed() else { return };
+        let (memory, long, atomic) = ("waiting for memory", "long operations", "atomic operations");
+        for (how, function, cause) in [
+            ("chase", "chase_alone", memory),
+            ("chase40", "chase_and_40", memory),
+            ("divide60", "divide_and_60", long),
+            ("atomic10", "atomic_and_10", atomic),
+            ("arithmetic", "only_60", memory),
+        ] {
+            hold(MOST, how, || {
+                let (truth, seen) = run("parts", &[how, "1.2"]);
+                let part = part_of(&seen, &[function], &[cause]);
+                println!("{how}: {cause} {part:.3}, truth {:.3}", truth[0]);
+                assert!((part - truth[0]).abs() < OFF, "{how}: {part} of {}", truth[0]);
+                let computing = part_of(&seen, &[function], &["computing"]);
+                assert!((computing - (1.0 - truth[0])).abs() < OFF, "{how}: {computing}, {}", truth[0]);
+            });
+        }
+    }
+
+    #[test]
+    fn shared_lines_have_the_time_that_they_take_and_their_variables_names() {
+        let Some(_one) = allowed() else { return };
+        if std::thread::available_parallelism().map_or(1, |n| n.get()) < 2 {
+            println!("skipped: one CPU");
+            return;
+        }
+        for (how, variable, sharing) in
+            [("false", Some("counters"), "false"), ("atomic", Some("references"), "true"), ("own", None, "")]
+        {
+            hold(MOST, how, || {
+                let (truth, seen) = run("sharing", &[how, "1.2"]);
+                let part = part_of(&seen, &["shared", "work"], &["shared lines"]);
+                let lines: BTreeSet<(String, String)> = seen
+                    .rows("data")
+                    .filter(|(t, r)| t.text(*r, "cause") == Some("shared lines"))
+                    .map(|(t, r)| (t.text(r, "object"), t.text(r, "sharing")))
+                    .map(|(object, sharing)| (object.unwrap_or("").into(), sharing.unwrap_or("").into()))
+                    .collect();
+                println!("{how}: {part:.3}, truth {:.3}: {lines:?}", truth[0]);
+                let Some(variable) = variable else {
+                    assert!(part == 0.0 && lines.is_empty(), "{how}: {part}, {lines:?}");
+                    return;
+                };
+                assert!(truth[0] > 0.1, "its threads run at the same time: {truth:?}");
+                assert!((part - truth[0]).abs() < 1.5 * OFF, "{how}: {part} of {}", truth[0]);
+                assert_eq!(lines, [(variable.to_string(), sharing.to_string())].into(), "{how}");
+            });
+        }
     }
 }

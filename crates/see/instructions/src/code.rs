@@ -5,7 +5,7 @@ use iced_x86::{
     Mnemonic, OpKind,
 };
 
-use crate::operand::Operand;
+use crate::operand::{Operand, Stale};
 use crate::spin;
 
 /// What kind of work an instruction is, by what may make it wait.
@@ -172,6 +172,7 @@ impl Code {
             ended = !matches!(instruction.flow, Flow::Next | Flow::Call);
         }
         written_back(&mut instructions, decoded, &mut info);
+        chased_by_index(&mut instructions, decoded, &loops, &mut info);
         Code { instructions, blocks: block + 1 }
     }
 
@@ -237,12 +238,35 @@ fn written_back(instructions: &mut [Instruction], decoded: &[Decoded], info: &mu
             }
             if let Some(loaded) = before.operand.as_mut().filter(same) {
                 // The load must leave the registers of the address alone, too.
-                loaded.written_back = loaded.stale == crate::operand::Stale::No;
+                loaded.written_back = loaded.stale == Stale::No;
                 break;
             }
             if operand.is_moved_by(info.info(&decoded[load])) {
                 break;
             }
+        }
+    }
+}
+
+/// Instructions of a loop that is looked through.
+const LONG: usize = 512;
+
+/// Loads of an index by itself, round and round: the register holds the next place.
+fn chased_by_index(
+    instructions: &mut [Instruction],
+    decoded: &[Decoded],
+    loops: &[(usize, usize)],
+    info: &mut InstructionInfoFactory,
+) {
+    for i in 0..instructions.len() {
+        let Some(operand) = instructions[i].operand.filter(|o| o.stale == Stale::NextIndex) else { continue };
+        let around =
+            loops.iter().filter(|(first, last)| (*first..=*last).contains(&i) && last - first < LONG);
+        let Some(&(first, last)) = around.min_by_key(|(first, last)| last - first) else { continue };
+        let set = (first..=last)
+            .any(|k| operand.index_is_set_by(instructions[k].operand.as_ref(), info.info(&decoded[k])));
+        if !set {
+            instructions[i].operand.iter_mut().for_each(|o| o.stale = Stale::Next);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Where an instruction's operand lies, by the registers behind the instruction.
 
-use iced_x86::{Instruction, InstructionInfo, OpAccess, Register, UsedMemory};
+use iced_x86::{Instruction, InstructionInfo, Mnemonic, OpAccess, Register, UsedMemory};
 
 /// Registers of user code as BPF programs hand them over (`keep_registers` of samples.h).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +62,9 @@ pub enum Stale {
     No,
     /// The instruction loaded its own base register: the address is that of the next such load, if it is one.
     Next,
+    /// It loaded its own index register, which may be a place of a table or what lay there: as [`Stale::Next`] only in a
+    /// loop that leaves the register alone.
+    NextIndex,
     /// They do not.
     Lost,
 }
@@ -122,13 +125,23 @@ impl Operand {
             used.filter(|u| u.register().full_register() == register).any(|u| writes(u.access()))
         };
         let lost = |register: Register| register != Register::None && written(register);
+        let to = instruction.op0_register();
         let loads_base = instruction.op_count() == 2
-            && instruction.op0_register() == memory.base()
+            && to == memory.base()
             && memory.index() == Register::None
-            && instruction.mnemonic() == iced_x86::Mnemonic::Mov;
+            && instruction.mnemonic() == Mnemonic::Mov;
+        // An index may have 32 bits, the upper ones of its register being cleared or its sign's.
+        let loads_index = instruction.op_count() == 2
+            && to.full_register() == memory.index()
+            && to.size() >= 4
+            && matches!(
+                instruction.mnemonic(),
+                Mnemonic::Mov | Mnemonic::Movsx | Mnemonic::Movsxd | Mnemonic::Movzx
+            );
         let stale = match (lost(memory.base()), lost(memory.index())) {
             (false, false) => Stale::No,
             (true, false) if loads_base => Stale::Next,
+            (false, true) if loads_index => Stale::NextIndex,
             _ => Stale::Lost,
         };
         let access = memory.access();
@@ -169,9 +182,19 @@ impl Operand {
         })
     }
 
+    /// Whether an instruction writes the index, other than by loading from such a place.
+    pub(crate) fn index_is_set_by(&self, other: Option<&Operand>, info: &InstructionInfo) -> bool {
+        let written = info.used_registers().iter().any(|used| {
+            writes(used.access()) && Registers::place(used.register().full_register()) == self.index
+        });
+        let follows =
+            other.is_some_and(|o| o.stale != Stale::No && o.index == self.index && o.base == self.base);
+        written && !follows
+    }
+
     /// Where it lies, by the registers behind the instruction, and where the code begins in the process.
     pub fn address(&self, registers: &Registers, code: u64) -> Option<Address> {
-        if self.stale == Stale::Lost {
+        if matches!(self.stale, Stale::Lost | Stale::NextIndex) {
             return None;
         }
         let value = |place: Option<u8>| place.map_or(0, |place| registers.0[usize::from(place)]);

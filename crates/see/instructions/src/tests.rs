@@ -22,6 +22,8 @@ fn registers(set: &[(usize, u64)]) -> Registers {
 }
 
 const RDI: usize = 14;
+const R8: usize = 9;
+const RDX: usize = 12;
 const RCX: usize = 11;
 const RAX: usize = 10;
 
@@ -69,6 +71,25 @@ fn operands_lie_where_registers_say() {
     assert_eq!(address(b"\x8b\x00", &[(RAX, 0x2000)]), None);
     // mov (%rax,%rcx),%rcx.
     assert_eq!(address(b"\x48\x8b\x0c\x08", &[(RAX, 0x2000)]), None);
+}
+
+#[test]
+fn an_index_that_a_loop_leaves_alone_is_that_of_the_next_load() {
+    let stale = |code: &[u8]| Code::decode(code).instructions()[0].operand.unwrap().stale;
+    // mov (%r8,%rdx,8),%rdx; add $1,%ecx; cmp %ecx,%esi; jne back.
+    let chase = b"\x49\x8b\x14\xd0\x83\xc1\x01\x39\xce\x75\xf5";
+    assert_eq!(stale(chase), Stale::Next);
+    // The same with %edx as its destination.
+    assert_eq!(stale(b"\x41\x8b\x14\xd0\x83\xc1\x01\x39\xce\x75\xf5"), Stale::Next);
+    // mov (%r8,%rdx,8),%rdx; xor %rcx,%rdx; jne back: a table's entry, and another index the next time.
+    assert_eq!(stale(b"\x49\x8b\x14\xd0\x48\x31\xca\x75\xf7"), Stale::NextIndex);
+    // mov (%r8,%rdx),%dl; jne back: of one byte.
+    assert_eq!(stale(b"\x41\x8a\x14\x10\x75\xfa"), Stale::Lost);
+    // Without a loop.
+    assert_eq!(stale(&chase[..4]), Stale::NextIndex);
+    let operand = Code::decode(chase).instructions()[0].operand.unwrap();
+    let address = operand.address(&registers(&[(R8, 0x1000), (RDX, 4)]), 0);
+    assert_eq!(address.map(|a| a.at), Some(0x1020));
 }
 
 #[test]

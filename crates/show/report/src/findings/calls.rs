@@ -112,7 +112,11 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     claims.extend(opened(view, &calls));
     let least = 0.01 * view.capacity();
     for ((process, call), taken) in &calls.of {
-        let skip = LIVES.contains(call) || MAPPING.contains(call) || SYNC.contains(call) || *call == "futex";
+        let polls = *call == "wait4" && polls_children(calls.results.get(&(*process, *call)));
+        let skip = LIVES.contains(call) && !polls
+            || MAPPING.contains(call)
+            || SYNC.contains(call)
+            || *call == "futex";
         let samples: u64 = taken.inside.iter().chain(&taken.entry).map(|&at| view.samples[at].samples).sum();
         if skip || taken.seconds < least || samples < 5 {
             continue;
@@ -381,6 +385,40 @@ fn herd(view: &View<'_>, calls: &Calls<'_>) -> Option<Claim> {
 const MOVES: [&str; 10] =
     ["read", "write", "pread64", "pwrite64", "readv", "writev", "sendto", "recvfrom", "sendmsg", "recvmsg"];
 
+/// Whether a call's first argument is a descriptor, of those that are made at high rates.
+fn takes_descriptor(call: &str) -> bool {
+    const OTHERS: [&str; 22] = [
+        "ioctl",
+        "fcntl",
+        "lseek",
+        "fstat",
+        "newfstat",
+        "close",
+        "accept",
+        "accept4",
+        "connect",
+        "epoll_wait",
+        "epoll_pwait",
+        "epoll_pwait2",
+        "epoll_ctl",
+        "getdents64",
+        "sendfile",
+        "splice",
+        "recvmmsg",
+        "sendmmsg",
+        "io_uring_enter",
+        "setsockopt",
+        "getsockopt",
+        "timerfd_settime",
+    ];
+    MOVES.contains(&call) || OTHERS.contains(&call)
+}
+
+/// Whether a process asks for children that have ended, and there are none: 0 is what WNOHANG has for that alone.
+fn polls_children(results: Option<&Results>) -> bool {
+    results.and_then(Results::mean).is_some_and(|pid| pid < 1.0)
+}
+
 /// Calls that look up a path.
 const PATHS: [&str; 10] =
     ["openat", "open", "stat", "lstat", "fstatat", "access", "faccessat", "faccessat2", "statx", "readlink"];
@@ -427,7 +465,7 @@ fn claim(
         if let Some(bytes) = results.mean().filter(|_| MOVES.contains(&call)) {
             claim.line("moves", format!("{} bytes a call", super::user_locks::grouped(bytes)));
         }
-        if let Some(descriptor) = results.descriptor().filter(|_| !PATHS.contains(&call)) {
+        if let Some(descriptor) = results.descriptor().filter(|_| takes_descriptor(call)) {
             claim.line("on", descriptor);
         }
     }

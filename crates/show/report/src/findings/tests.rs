@@ -101,6 +101,31 @@ fn a_lock_has_its_calls_and_instructions_from_all_layers() {
 }
 
 #[test]
+fn a_holder_that_sleeps_is_said_to() {
+    let path = |rows: &[([&str; 6], f64)]| {
+        let rows: Vec<([&str; 6], [f64; 3])> =
+            rows.iter().map(|(texts, n)| (*texts, [*n, *n, 9.0])).collect();
+        let rows: Vec<(&[&str], &[f64])> = rows.iter().map(|(t, n)| (&t[..], &n[..])).collect();
+        let keys = ["reason", "process", "thread", "doing", "code", "stack"];
+        let idle = table("idle_time", &[], &["t", "ulock"], &[(&[], &[10.0, 3.0])]);
+        let path = table("critical_path", &keys, &["idle", "seconds", "count"], &rows);
+        let recording = contended().with(idle).with(path);
+        text(&recording).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let sleep = "asleep for a time in clock_nanosleep";
+    let of = |doing, code| {
+        ["ulock", "stamps", "stamps", doing, code, if code.is_empty() { "" } else { "stamps;ask" }]
+    };
+    let text = path(&[(of(sleep, "ask"), 1.0), (of(sleep, ""), 1.5), (of("running", "work"), 1.0)]);
+    assert!(
+        text.contains("meanwhile stamps is asleep for a time in clock_nanosleep, in ask (71 %)"),
+        "{text}"
+    );
+    let text = path(&[(of(sleep, "ask"), 0.5), (of("running", "work"), 2.0)]);
+    assert!(text.contains("meanwhile stamps runs work (80 %)"), "{text}");
+}
+
+#[test]
 fn three_lines_have_the_answer() {
     let text = text(&contended());
     let lines: Vec<&str> = text.lines().collect();

@@ -19,7 +19,7 @@ use super::view::{Sampled, View, Woken};
 use crate::causes::{self, When};
 use crate::locks::is_held_lock;
 use crate::onion::Onion;
-use crate::onion::evidence::{charged, length};
+use crate::onion::evidence::{Charged, charged, length};
 
 /// Hand-offs a second below which threads may as well hand work to one another.
 const FINE: f64 = 1000.0;
@@ -707,15 +707,30 @@ fn lines(view: &View<'_>, lock: &Waited<'_>, parts: &Parts, claim: &mut Claim) {
     }
     claim.line("waits", waits);
     if lock.held && lock.block > 0.6 * parts.block {
-        let top = charged(&view.context, IdleReason::UserLock).into_iter().find(|c| c.runs() && !c.wanders());
+        let path = charged(&view.context, IdleReason::UserLock);
+        let top = path.iter().find(|c| c.runs() && !c.wanders());
+        let percent = |share: f64| format!("({:.0} %)", 100.0 * share);
         if let Some(top) = top.filter(|top| top.share >= 0.3 && !top.code.is_empty()) {
             let code: Vec<String> = top.code.split(" <- ").map(short).take(2).collect();
-            claim.line(
-                "meanwhile",
-                format!("{} runs {} ({:.0} %)", top.thread, code.join(" ← "), 100.0 * top.share),
-            );
+            let code = code.join(" ← ");
+            claim.line("meanwhile", format!("{} runs {code} {}", top.thread, percent(top.share)));
+        } else if let Some((share, sleeper)) = asleep(&path).filter(|(share, _)| *share >= 0.3) {
+            let code = sleeper.code.split(" <- ").next().map(short).filter(|code| !code.is_empty());
+            let code = code.map_or_else(String::new, |code| format!(", in {code}"));
+            let doing = &sleeper.doing;
+            claim.line("meanwhile", format!("{} is {doing}{code} {}", sleeper.thread, percent(share)));
         }
     }
+}
+
+/// What threads sleep for that others wait for most, with its share of the waits: the row that names the code.
+fn asleep(path: &[Charged]) -> Option<(f64, &Charged)> {
+    let sleeps = |row: &&Charged| row.doing.starts_with("asleep ") || row.doing.starts_with("waiting for ");
+    let same = |a: &Charged, b: &Charged| (&a.thread, &a.doing) == (&b.thread, &b.doing);
+    let sum = |row: &Charged| path.iter().filter(|other| same(row, other)).map(|row| row.share).sum::<f64>();
+    let most = path.iter().filter(sleeps).max_by(|a, b| sum(a).total_cmp(&sum(b)))?;
+    let named = path.iter().find(|row| same(row, most) && !row.code.is_empty());
+    Some((sum(most), named.unwrap_or(most)))
 }
 
 /// A number with its thousands apart.

@@ -93,8 +93,12 @@ fn left_idle(view: &View<'_>) -> f64 {
 
 /// The thread that runs alone while CPUs idle, where its program is serial as a whole.
 pub(super) fn alone(view: &View<'_>) -> Option<String> {
-    let top = charged(&view.context, IdleReason::Serial).into_iter().next()?;
+    let rows = charged(&view.context, IdleReason::Serial);
+    let top = rows.iter().find(|row| row.runs())?;
+    // Whatever code it runs.
+    let same = |row: &&Charged| row.runs() && (&row.process, &row.thread) == (&top.process, &top.thread);
+    let share: f64 = rows.iter().filter(same).map(|row| row.share).sum();
     let large = view.seconds(Layer::Serial) >= 0.1 * view.capacity();
     let serial = !is_parallel(view) || view.busy_threads(&top.process, WORKS) < 2;
-    (large && top.runs() && top.share >= 0.5 && serial).then_some(top.thread)
+    (large && share >= 0.5 && serial).then(|| top.thread.clone())
 }

@@ -177,7 +177,7 @@ fn a_program_of_one_thread_is_called_that() {
     }
     let text = text(&recording);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let sentence = "stamps runs one thread at a time, and 48 % of the capacity idles meanwhile:";
+    let sentence = "stamps runs one thread at a time, 100 % of its work in compress, and 48 % of the capacity idles meanwhile.";
     assert!(words.contains(sentence), "{text}");
 }
 

@@ -85,10 +85,18 @@ pub(crate) fn sentence(onion: &Onion, findings: &Findings) -> String {
         .map(|r| r.share)
         .sum();
     if let Some(alone) = findings.alone.as_ref().filter(|_| beside < 0.1) {
+        let idle = percent(share(Layer::Serial));
+        let (within, more) = match &findings.hot {
+            Some((chain, part)) => {
+                (format!(", {} of its work in {}", percent(*part), safe::line(chain)), String::new())
+            }
+            None => {
+                (String::new(), ": its option for threads, or several of it at once, use more CPUs".into())
+            }
+        };
         return format!(
-            "{} runs one thread at a time, and {} of the capacity idles meanwhile: its option for threads, or several of it at once, use more CPUs.",
-            safe::line(alone),
-            percent(share(Layer::Serial))
+            "{} runs one thread at a time{within}, and {idle} of the capacity idles meanwhile{more}.",
+            safe::line(alone)
         );
     }
     let mut lost: Vec<(f64, Layer)> =

@@ -1,4 +1,4 @@
-//! What an observation does with more than it has room for. Needs root and BPF; says so and passes where there are none.
+//! An observation with more objects than it has room for. Needs root and BPF; skips with a message otherwise.
 
 mod common;
 

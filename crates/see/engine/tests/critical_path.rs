@@ -1,5 +1,5 @@
-//! Whom idle CPUs waited for, in programs whose critical path is known. Needs root and BPF; says so and passes where there
-//! are none.
+//! The threads that idle CPUs waited for, in programs with a known critical path. Needs root and BPF; skips with a
+//! message otherwise.
 
 mod common;
 
@@ -53,7 +53,7 @@ impl Charged {
         self.rows.iter().map(|(.., idle)| idle).sum()
     }
 
-    /// What was charged to rows like these, by what threads did and where.
+    /// Idle time charged to rows whose activity and code match.
     fn waits(&self, like: impl Fn(&str, &str) -> bool) -> f64 {
         self.rows.iter().filter(|(doing, code, _)| like(doing, code)).map(|(.., idle)| idle).sum()
     }
@@ -71,7 +71,7 @@ impl Charged {
     }
 }
 
-/// What was charged in a run. On two CPUs or more, each of these programs leaves CPUs idle.
+/// Idle time charged in a run. On two CPUs or more, each of these programs leaves CPUs idle.
 fn charged(args: &[&str], change: impl Fn(&mut Config)) -> Charged {
     let program = compile();
     let mut argv: Vec<std::ffi::OsString> = vec![program.clone().into()];
@@ -84,13 +84,14 @@ fn charged(args: &[&str], change: impl Fn(&mut Config)) -> Charged {
     charged
 }
 
-/// How what lasts until the observation is over is told.
+/// How waits that last until the end of the observation are shown.
 const END: &str = "till the end of the observation";
 
 /// Largest distance of a share from the truth.
 const WITHIN: f64 = 0.05;
 
-/// Largest distance where idle time is charged by so many looks: four standard deviations of a share of three quarters.
+/// Largest distance where idle time is charged by this many looks: four standard deviations of a share of three
+/// quarters.
 fn within(looks: f64) -> f64 {
     WITHIN.max(4.0 * (0.75 * 0.25 / looks).sqrt())
 }

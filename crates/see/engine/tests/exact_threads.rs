@@ -1,5 +1,5 @@
-//! Microstates of threads that do little but calls, faults or waits for locks, beside what the kernel itself
-//! counts for the same run. Needs root and BPF; says so and passes where there are none.
+//! Microstates of threads that do little but calls, faults or waits for locks, compared with the kernel's
+//! own counts for the same run. Needs root and BPF; skips with a message otherwise.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn near_rusage(what: &str, argv: &[std::ffi::OsString]) {
     // Interrupts that strike the program are in its states, and not in what the kernel counts.
     let all = user + kernel;
     let (user, kernel) = (user * told / all, kernel * told / all);
-    // The kernel's own split is by its ticks: as far off as so many of them are.
+    // The kernel's own split is by its ticks: its error is that of a sample of this many ticks.
     let part = told_user / told;
     let ticks = told * 250.0;
     let chance = 3.0 * (part * (1.0 - part) / ticks).sqrt() * told;

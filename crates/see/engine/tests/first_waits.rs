@@ -1,5 +1,5 @@
-//! How long those waited that were first in a lock's queue, held to how long the program says that it holds the lock: what
-//! is left of that time. Needs root and BPF; says so and passes where there are none.
+//! Waits of first waiters in a lock's queue, compared with the hold time that the program itself measures: they last
+//! for the residual hold time. Needs root and BPF; skips with a message otherwise.
 
 mod common;
 
@@ -13,7 +13,7 @@ fn to(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()))
 }
 
-/// What was seen of `held.c`, and for how many microseconds it held its lock by its own account.
+/// The observation of `held.c`, and the microseconds for which it held its lock by its own account.
 fn held(kind: &str) -> (Seen, f64) {
     let (program, out) = (to("held"), to("held-us"));
     let done = Command::new("gcc")
@@ -48,7 +48,7 @@ fn most_waited(seen: &Seen, kind: &str, of_process: bool) -> (String, Vec<Bin>) 
     }
     let all = |bins: &[Bin]| bins.iter().map(|b| b.2).sum::<f64>();
     let most = locks.into_iter().max_by(|a, b| all(&a.1).total_cmp(&all(&b.1)));
-    let (name, mut bins) = most.expect("somebody waited");
+    let (name, mut bins) = most.expect("a lock with waiters");
     bins.sort_by(|a, b| a.0.total_cmp(&b.0));
     (name, bins)
 }
@@ -59,8 +59,8 @@ fn quantile(bins: &[Bin], part: f64) -> Bin {
     *bins.iter().find(|b| (left -= b.2, left).1 <= 0.0).expect("waits")
 }
 
-/// Who comes at any moment of a time T waits for up to T, in the median for T/2, and until it runs again, which takes `late`
-/// us at most in the median. The median of N such waits has a standard error of T/2/sqrt(N).
+/// A waiter that comes at any moment of a hold time T waits for up to T, in the median for T/2, and until it runs
+/// again, which takes `late` us at most in the median. The median of N such waits has a standard error of T/2/sqrt(N).
 fn half_of(truth: f64, late: f64, bins: &[Bin]) {
     let n: f64 = bins.iter().map(|b| b.2).sum();
     let (least, most, _) = quantile(bins, 0.5);
@@ -86,7 +86,8 @@ mod quiet {
             // Hardly anybody waits for longer than it is held.
             let within: f64 = bins.iter().filter(|b| b.0 < 2.0 * truth).map(|b| b.2).sum();
             assert!(within > 0.8 * n, "{within} of {n}: {bins:?}");
-            // Two threads: whoever waits is first, but for who was woken and did not get it. It counts where the other waited last.
+            // Two threads: every waiter is first, except one that was woken and did not get the lock. A wait counts
+            // where the other thread waited last.
             let all: f64 = seen
                 .rows("user_locks")
                 .filter(|(t, r)| t.text(*r, "type") == Some("lock"))
@@ -110,7 +111,7 @@ mod quiet {
             assert!(n >= 100.0, "{n} waits");
             // Reads of two threads disturb one another.
             half_of(truth, 2.5, &bins);
-            // Whoever comes while the one that was woken has no CPU yet is not first.
+            // A thread that comes while the woken one has no CPU yet is not first.
             let all: f64 = seen
                 .rows("locks")
                 .filter(|(t, r)| t.text(*r, "lock") == Some(&name))

@@ -1,5 +1,5 @@
-//! Functions that Go's compiler has put into others, in a program whose functions' shares are given. Needs root and BPF, and
-//! Go; says so and passes where there are none.
+//! Functions that Go's compiler has inlined, in a program whose functions' shares are given. Needs root and BPF, and
+//! Go; skips with a message otherwise.
 
 mod common;
 

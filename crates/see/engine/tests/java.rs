@@ -1,6 +1,6 @@
-//! Functions of Java by name, in a program whose functions' shares are given: interpreted, and compiled by either compiler of
-//! each Java there is, without any option that was given for it. Needs root and BPF, and a Java on x86-64; says so and passes
-//! where there is none.
+//! Functions of Java by name, in a program whose functions' shares are given: interpreted, and compiled by either
+//! compiler of each installed Java, without any option that was given for it. Needs root and BPF, and a Java on x86-64;
+//! skips with a message otherwise.
 #![cfg(target_arch = "x86_64")]
 
 mod common;
@@ -41,7 +41,8 @@ fn shares_are_those_given(argv: &[OsString], all_inlines: bool) {
         ("Functions.inlines", 2.0),
         ("Functions.thread", 2.0),
     ];
-    // Compiled code tells what was put into it where it can be stopped, and elsewhere if it is asked to.
+    // Compiled code describes its inlined functions where it can be stopped, and elsewhere only with an
+    // option.
     let small = all_inlines.then_some(("Functions.small", 2.0));
     // It takes a moment until a program is known to be one of Java.
     let all = units("Functions.burn") + units("Functions.inlines") - units("Functions.settle");

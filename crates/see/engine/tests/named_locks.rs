@@ -1,5 +1,5 @@
-//! Locks of interpreters and virtual machines, by the names their users know them by, held to what these say themselves of
-//! the waiting. Needs root and BPF, and Python, Java and Go; says so and passes where there are none.
+//! Locks of interpreters and virtual machines, by the names their users know them by, compared with the waiting time
+//! that these runtimes report themselves. Needs root and BPF, and Python, Java and Go; skips with a message otherwise.
 
 mod common;
 
@@ -45,7 +45,8 @@ fn waited(seen: &Seen, pattern: &str) -> (f64, f64, Vec<String>) {
     (of, others, types)
 }
 
-/// What a program writes into the file that is its last argument, in seconds, and what was seen of it.
+/// The seconds that a program writes into the file that is its last argument, and the observation of the
+/// run.
 fn run(argv: &[&str], scale: f64) -> (f64, Seen) {
     let out = to("out");
     let argv: Vec<OsString> = argv.iter().map(Into::into).chain([out.clone().into()]).collect();

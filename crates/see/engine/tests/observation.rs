@@ -1,5 +1,4 @@
-//! Observes real processes whose behaviour is known. Needs root and BPF; says so and passes where
-//! there are none.
+//! Observes real processes of known behaviour. Needs root and BPF; skips with a message otherwise.
 
 mod common;
 
@@ -141,7 +140,7 @@ fn sleeps_with_a_timeout_are_counted_with_what_was_asked_for() {
         let most = rows.iter().filter_map(|(t, r)| t.number(*r, "threads")).fold(0.0, f64::max);
         (sum("count"), most, sum("asked") / sum("count").max(1.0), sum("slept"))
     };
-    // A wake-up may come before the thread has left its CPU, so some sleeps are none.
+    // A wake-up may come before the thread has left its CPU, so some calls do not sleep.
     let (count, threads, asked, slept) = of("poll");
     assert!((1000.0..=2000.0).contains(&count) && threads == 100.0, "{count} by {threads}");
     assert!((asked - 0.010).abs() < 1e-6 && slept > 0.0, "{asked} {slept}");
@@ -205,7 +204,7 @@ fn note(of: &str, test: u32) -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{of}-{test}"))
 }
 
-/// What a part has said.
+/// The note that a part has left.
 fn said(of: &str) -> String {
     let note = note(of, std::process::id());
     let text = std::fs::read_to_string(&note).unwrap();
@@ -321,7 +320,7 @@ fn a_contended_mutex_is_a_user_lock() {
         .sum();
     assert!(waits > 10.0, "{waits} waits");
     let holders = seen.rows("user_locks").filter(|(t, r)| t.text(*r, "holder").is_some()).count();
-    assert!(holders > 0, "somebody woke the waiters");
+    assert!(holders > 0, "some threads woke the waiters");
 }
 
 #[test]
@@ -410,7 +409,7 @@ fn a_program_that_was_computing_already_is_in_user_mode() {
     assert!(user > 0.0 && system < 0.05 * user, "user {user} s, system {system} s");
 }
 
-/// What the observed processes do: each is run by this executable under observation.
+/// The programs under observation: each is run by this executable.
 mod quiet {
     use super::*;
 
@@ -443,7 +442,7 @@ mod quiet {
                 callers.iter().any(|c| c.contains("dup") || c.contains("close") || c.contains("fd")),
                 "{callers:?}"
             );
-            // Each spin is a part of the time in which some CPU was told to spin; a lock's is scaled from timed waits.
+            // Each spin is a part of the time in which some CPU was made to spin; a lock's is scaled from timed waits.
             let spun = seen.sum("locks", "spin");
             let at = seen.sum("cpu_time", "spin");
             assert!(spun > 0.0 && (spun - at).abs() < 0.3 * spun + 0.02, "by lock {spun}, by CPU {at}");
@@ -625,7 +624,7 @@ mod parts {
                 libc::prctl(libc::PR_SET_NAME, c"zombie".as_ptr());
                 let mut used: libc::timespec = std::mem::zeroed();
                 while used.tv_nsec < 100_000_000 && used.tv_sec == 0 {
-                    // What tracing its calls takes is not told as the thread's.
+                    // The overhead of tracing its calls is not reported as the thread's time.
                     for i in 0..100_000 {
                         std::hint::black_box(i);
                     }

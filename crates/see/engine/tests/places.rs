@@ -1,4 +1,5 @@
-//! Places of sleep that frame pointers do not tell apart. Needs root and BPF on x86-64; says so and passes where there are none.
+//! Places of sleep that frame pointers do not distinguish. Needs root and BPF on x86-64; skips with a message
+//! otherwise.
 #![cfg(target_arch = "x86_64")]
 
 mod common;

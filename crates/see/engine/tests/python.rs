@@ -1,5 +1,5 @@
-//! Functions of Python by name, in programs whose functions' shares are given. Needs root and BPF, and Python 3.11 or newer;
-//! says so and passes where there are none.
+//! Functions of Python by name, in programs whose functions' shares are given. Needs root and BPF, and Python 3.11 or
+//! newer; skips with a message otherwise.
 
 mod common;
 
@@ -89,7 +89,7 @@ mod quiet {
                     println!("{python:?}: {frame}: {found:.2}, in truth {share}");
                     assert!((found - share).abs() < 0.35, "{python:?}: {frame}: {found} of {all} s");
                 }
-                // Callers come before what they call; those that there is no room for are told as such.
+                // Callers come before their callees; callers without room are summed up as `[deeper]`.
                 let order = "main (functions.py:";
                 let called = |stack: &str| stack.find(order).zip(stack.find("plain (functions.py:"));
                 let found =
@@ -102,7 +102,7 @@ mod quiet {
                 assert!((deepest / all * of_all - 1.0).abs() < 0.35, "{python:?}: {deepest} of {all} s");
                 let asleep = seen.seconds_below("off-cpu", "nap (functions.py:");
                 assert!(asleep > 0.29, "{python:?}: {asleep}: {:#?}", stacks());
-                // What a terminal would obey is in no name.
+                // No name contains control characters, which a terminal would obey.
                 assert!(stacks().iter().all(|s| !s.chars().any(char::is_control)), "{:#?}", stacks());
                 let path = |(t, r): (&ncpu_table::Table, usize)| t.text(r, "code").unwrap_or("").to_string();
                 let codes: Vec<String> = seen.rows("critical_path").map(path).collect();

@@ -1,6 +1,5 @@
-//! Behind whom a program's threads stand on run queues, held to the kernel's own account of how long they stood there
-//! (/proc/PID/schedstat), and what gives others the right to go first. Needs root and BPF; says so and passes where there
-//! are none.
+//! The threads ahead of a program's threads on run queues, compared with the kernel's own account of the queueing time
+//! (/proc/PID/schedstat), and the rights by which others go first. Needs root and BPF; skips with a message otherwise.
 
 mod common;
 
@@ -41,7 +40,7 @@ fn on_first_cpu(pid: u32) {
     rustix::thread::sched_setaffinity(pid, &first).expect("an affinity");
 }
 
-/// What the kernel says: seconds that the shell stood on run queues, and that the hog ran meanwhile.
+/// The kernel's account: seconds that the shell stood on run queues, and that the hog ran meanwhile.
 struct Truth {
     stood: f64,
     hog_ran: f64,
@@ -114,7 +113,7 @@ fn who_stands_behind_a_hog_is_told_so_and_why() {
     }
 }
 
-/// A cgroup with so many times the usual weight, of either version; removed again.
+/// A cgroup with a multiple of the usual weight, of either version; removed again.
 struct Heavy {
     group: PathBuf,
     file: &'static str,

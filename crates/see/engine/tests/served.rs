@@ -107,7 +107,7 @@ mod quiet {
 
     use super::*;
 
-    /// The part of the requests whose latency is not above so many us, by the bins of table `lengths`.
+    /// The part of the requests with a latency of at most `us`, by the bins of table `lengths`.
     fn part_within(seen: &Seen, us: f64) -> f64 {
         let (mut within, mut all) = (0.0, 0.0);
         for (t, r) in seen.rows("lengths").filter(|(t, r)| t.text(*r, "of") == Some("request")) {

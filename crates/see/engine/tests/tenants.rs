@@ -1,5 +1,5 @@
-//! Tenants of a machine: control groups that the test makes, held to the kernel's own accounts. Needs root and BPF; says so and
-//! passes where there are none.
+//! Tenants of a machine: control groups that the test makes, compared with the kernel's own accounts. Needs root and
+//! BPF; skips with a message otherwise.
 
 mod common;
 
@@ -355,8 +355,8 @@ fn short_groups_have_names_and_numbers_come_back() {
 mod quiet {
     use super::*;
 
-    /// What a program loses to one of more weight on its CPU is what the kernel says that it stood on run queues, and it is lost
-    /// to that one; another on another CPU has no part in it.
+    /// A program that shares its CPU with a tenant of more weight loses the time that the kernel says it stood on run
+    /// queues, all of it to that tenant; a tenant on another CPU has no part in it.
     #[test]
     fn a_hog_of_more_weight_is_the_culprit() {
         let Some(_one) = allowed() else { return };
@@ -586,7 +586,7 @@ mod quiet {
                 of_flood >= 0.6 * (all - to_ncpu) && of_other <= 0.02 * all,
                 "{measured}: {observed} s, {causes:?}"
             );
-            // Entering interrupts and cold caches slow the victim further, of which no tenant is told.
+            // Entering interrupts and cold caches slow the victim further, which no tenant's row shows.
             let told = all / observed;
             assert!(
                 told <= measured + 0.1 && told >= 0.4 * measured,
@@ -680,7 +680,7 @@ mod parts {
         readers.into_iter().for_each(|reader| reader.join().expect("a reader"));
     }
 
-    /// Sends packets to its own socket and reads none of them.
+    /// Sends packets to its own socket and reads none.
     #[test]
     #[ignore = "a part played under observation"]
     fn flood() {

@@ -1,5 +1,5 @@
-//! Threads' time: what the lives of threads went to, beside what is true of programs that do little but one thing. Needs root
-//! and BPF; says so and passes where there are none.
+//! Threads' time: what the lives of threads went to, compared with the truth for programs that do little but one thing.
+//! Needs root and BPF; skips with a message otherwise.
 
 mod common;
 
@@ -53,7 +53,7 @@ fn waits(change: impl Fn(&mut Config)) -> Seen {
     assert_eq!(seen.ended.status, 0);
     let all = lives(&seen);
     // Each of these slept for longer than that: the program saw it asleep first. On a busy machine it may take long until user
-    // space has looked at a stack, which tells what a futex is for.
+    // space has looked at a stack, which shows the purpose of a futex.
     for (role, doing, threads) in [
         ("w-#", &["file lock"][..], 2.0),
         ("m-#", &["user lock", "another thread"], 1.0),

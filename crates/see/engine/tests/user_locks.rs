@@ -1,5 +1,5 @@
 //! Locks of libncpu in real programs: statically linked, in a shared library, opened at run time, begun late. Needs
-//! root and BPF; says so and passes where there are none.
+//! root and BPF; skips with a message otherwise.
 
 mod common;
 
@@ -48,9 +48,9 @@ fn locks_of_a_rust_program_tell_of_spin_and_block() {
     }
     let w = waits(&seen, "mutex");
     assert!(w.names.iter().all(|n| n.contains("MUTEX")), "the rwlock's mutex is a part of it: {w:?}");
-    assert!(w.holders > 0, "somebody woke the waiters: {w:?}");
+    assert!(w.holders > 0, "some threads woke the waiters: {w:?}");
     assert!(waits(&seen, "queue lock").names.iter().any(|n| n.contains("QUEUE")), "by name");
-    // What they sleep on is not counted a second time, but for threads that slept when their tracepoints were attached: of
+    // Futexes that they sleep on are not counted a second time, but for threads that slept when their tracepoints were attached: of
     // six, at most once each.
     for kind in ["lock", "unknown"] {
         let rows = seen.rows("user_locks").filter(|(t, r)| t.text(*r, "type") == Some(kind));
@@ -178,7 +178,7 @@ mod parts {
                     left.fetch_sub(1, Relaxed);
                 });
             }
-            // Who reads all the time meets the writers.
+            // A thread that reads all the time meets the writers.
             for _ in 0..2 {
                 s.spawn(|| while *rwlock.read() < u64::MAX && left.load(Relaxed) > 0 {});
             }

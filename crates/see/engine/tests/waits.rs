@@ -1,5 +1,5 @@
-//! What a thread that sleeps in a futex waits for, in C programs that tell it themselves: a lock is one only if the
-//! waiter's stack says so, also of the first and only wait. Needs root and BPF; says so and passes where there are none.
+//! Why a thread sleeps in a futex, in C programs that report it themselves: a futex is a lock only if the waiter's
+//! stack says so, also at the first and only wait. Needs root and BPF; skips with a message otherwise.
 
 mod common;
 
@@ -25,8 +25,8 @@ fn compile(how: &[&str]) -> PathBuf {
     to
 }
 
-/// What one part did: seconds asleep for a lock and for anything else, and the types of its futexes with the seconds
-/// blocked in each.
+/// The observation of one part: seconds asleep for a lock and for anything else, and the types of its futexes with
+/// the seconds blocked in each.
 #[derive(Debug)]
 struct Waits {
     lock: f64,

@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn one_thread_on_a_large_machine_is_slowed_no_more_than_on_a_small_one() {
-        // What is left on after ten seconds: what is saved is used up.
+        // The probes that are still on after ten seconds: the saved budget is used up.
         let after = |look: Look| {
             let mut budget = Budget::new(Probes::Auto);
             for _ in 0..200 {

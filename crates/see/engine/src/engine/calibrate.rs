@@ -1,4 +1,5 @@
-//! What tracing calls and faults costs those that are traced, measured when an observation begins.
+//! The overhead of tracing calls and faults on the traced threads, measured when an observation
+//! begins.
 //!
 //! The programs on each call's entry and return read the clock, so their own time, and the kernel's on the way to
 //! them, lies partly in the state before and partly in the one behind. A process of our own makes many calls and many
@@ -20,7 +21,7 @@ use crate::bpf_support::perf;
 /// Calls and faults of one measurement; a few milliseconds.
 const CALLS: u64 = 20_000;
 const FAULTS: u64 = 4_096;
-/// The fastest of so many rounds is the one that was not disturbed.
+/// Rounds of a measurement; the fastest round is the least disturbed.
 const ROUNDS: u64 = 6;
 /// Rounds that the timer strikes: what it tells is right to a few in a hundred.
 const STRUCK: u64 = 4;
@@ -35,7 +36,7 @@ pub struct Cost {
     pub user: f64,
     /// To SYS for a call, to TRP for a fault.
     pub kernel: f64,
-    /// How far `user` may be off, with `kernel` as much in the other direction: a standard error.
+    /// Error of `user`, with `kernel` off by as much in the other direction: a standard error.
     pub error: f64,
 }
 
@@ -76,7 +77,7 @@ impl Cost {
     }
 }
 
-/// What tracing adds to the microstates of a thread.
+/// Overhead of tracing in the microstates of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Costs {
     /// A system call.
@@ -90,8 +91,8 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Takes what tracing added out of a thread's USR, SYS and TRP (seconds), for so many calls and faults; gives what was
-    /// taken, which was `ncpu`'s. No state falls below 0.
+    /// Subtracts the tracing overhead of `calls` and `faults` from a thread's USR, SYS and TRP (seconds), and returns
+    /// the seconds subtracted, which were `ncpu`'s. No state falls below 0.
     pub fn take(&self, states: &mut [f64; 3], calls: u64, faults: u64) -> f64 {
         // ns an event, of seconds.
         let (calls, faults) = (calls as f64 / 1e9, faults as f64 / 1e9);
@@ -172,7 +173,7 @@ impl Costs {
     }
 }
 
-/// What the process is to do.
+/// The job of the measured process.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 enum Job {
@@ -180,7 +181,7 @@ enum Job {
     Faults = 2,
 }
 
-/// A process that makes calls and faults when it is told to; killed when dropped.
+/// A process that makes calls and faults on command; killed when dropped.
 pub(super) struct Gauge {
     pid: Pid,
     orders: OwnedFd,
@@ -338,7 +339,7 @@ impl Engine {
             for _ in 0..ROUNDS {
                 let [n, user, kernel, all] = rounds(self, 1)?;
                 if n < 1.0 && matches!(job, Job::Faults) {
-                    continue; // not every kernel tells of faults
+                    continue; // not every kernel reports faults
                 }
                 if n < 1.0 {
                     return Err(std::io::Error::other("its calls were not traced"));

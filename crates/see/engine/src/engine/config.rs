@@ -1,4 +1,4 @@
-//! What to observe.
+//! Configuration of the engine.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use ncpu_symbols::Patterns;
 use super::budget::Probes;
 use crate::program::Target;
 
-/// What the engine attaches.
+/// Which probes the engine attaches.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Whose threads count as the program.
+    /// The threads that count as the program.
     pub target: Target,
     /// Timer samples a second on every CPU; none without.
     pub sample_hz: Option<u32>,
@@ -23,8 +23,9 @@ pub struct Config {
     pub locks: bool,
     /// Locks of every thread, not only the program's.
     pub lock_all: bool,
-    /// Trace user locks that have static tracepoints, libncpu's: of the program where one is observed. That puts
-    /// breakpoints into the files of those that have them, for all processes that run them.
+    /// Trace user locks that have static tracepoints, which are libncpu's: those of the program where one is
+    /// observed. This puts breakpoints into the files that have such locks, for all processes that run these
+    /// files.
     pub user_locks: bool,
     /// And of all programs where the whole machine is: their debuggers may stumble over breakpoints that are not
     /// theirs.
@@ -37,10 +38,10 @@ pub struct Config {
     pub micro: bool,
     /// Walk stacks of waits.
     pub stacks: bool,
-    /// What tells by a waiter's stack what it waits for.
+    /// Patterns of stacks by which the reason of a wait is found.
     pub patterns: Patterns,
-    /// Look at idle CPUs as seldom, and from one CPU after another, as on a machine of this many CPUs. For tests; 0: as
-    /// many as there are.
+    /// Look at idle CPUs as on a machine of this many CPUs: less often, and from one CPU after another. For tests; 0:
+    /// the CPUs of this machine.
     pub as_on: usize,
     /// Timer samples a second, on the whole machine, that take a look at all CPUs.
     pub looks: u32,
@@ -123,7 +124,7 @@ impl Config {
         self.probes != Probes::Off && self.explain
     }
 
-    /// The sampling rate for so many CPUs.
+    /// The sampling rate for a machine of this many CPUs.
     pub fn rate_for(&self, cpus: usize, hz: u32) -> u32 {
         hz.min(Self::MAX_SAMPLES / cpus.max(1) as u32).max(1)
     }

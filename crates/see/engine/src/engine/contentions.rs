@@ -28,7 +28,8 @@ const PERIOD: f64 = 200e6;
 const LATE: f64 = 5.0;
 /// Attaching and detaching stops all CPUs for a moment: they take at most one part of this many of the time.
 const SWITCHING: f64 = 50.0;
-/// The last windows, whose rates show how much windows differ: an interval may have one only.
+/// Number of windows whose rates are kept, to show how much windows differ: an interval may have
+/// one window only.
 const RATES: usize = 64;
 /// Waits are counted in windows only where at most this part of them sleeps.
 const SLEEPING: f64 = 0.01;
@@ -48,7 +49,8 @@ impl Gate<'_> {
         self.turn();
     }
 
-    /// Whether sleeps for locks are told from others while contentions are not counted; nothing where that is not known yet.
+    /// Whether sleeps for locks can be recognized while contentions are not counted; `None` where that is not known
+    /// yet.
     fn may_close(&mut self) -> Option<bool> {
         let bss = self.bss.as_mut()?;
         if bss.lock_code[0].end == 0 {
@@ -128,7 +130,7 @@ pub(super) struct Contentions {
     lately: (f64, f64),
     /// ns that tracing took where it was beyond the budget and stayed, and ns of that time.
     beyond: (f64, f64),
-    /// Sleeps for locks cannot be told from others between windows.
+    /// Sleeps for locks cannot be recognized between windows.
     blind: bool,
 }
 

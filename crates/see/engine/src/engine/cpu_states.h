@@ -52,7 +52,7 @@ static __always_inline void add(struct cpu_slot *s, __u64 now)
 		s->last = now;
 }
 
-/* Moves time of a state that was charged to it already, as much as there is. */
+/* Moves time from one state to another after it was charged, at most what there is. */
 static __always_inline void move(struct cpu_slot *s, __u32 from, __u32 to, __u64 ns)
 {
 	__u64 *have = &s->at[MASK(from, 7)];
@@ -63,7 +63,7 @@ static __always_inline void move(struct cpu_slot *s, __u32 from, __u32 to, __u64
 	s->at[MASK(to, 7)] += ns;
 }
 
-/* Programs that run often look at the clock once more, one in OWN_MASK + 1 times, to tell what they take themselves. */
+/* Programs that run often read the clock once more at one of OWN_MASK + 1 runs, to measure their own time. */
 #define OWN_MASK 63
 
 #define CLOCK_AGE 2000000 /* ns for which two clocks keep their distance: they differ by 500 ns a millisecond at most */
@@ -210,8 +210,8 @@ static __always_inline __u64 throw_dice(struct cpu_slot *s, __u32 mask)
 #define WALK_MASK 0xffff
 
 /*
- * Whether this event is to have its stack walked, and for how many it then stands. A walk costs ten times the rest, so
- * as many are done as user space has asked for, by the rate of the last window; and fewer at once where a program
+ * Whether to walk this event's stack, and for how many events that stack then stands. A walk costs ten times the rest,
+ * so user space sets how many are walked, by the rate of the last window. Fewer are walked at once where a program
  * begins to do much more.
  */
 static __always_inline __u32 walk_now(struct walks *w, __u64 now, __u64 window)

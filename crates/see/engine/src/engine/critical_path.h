@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Whom idle CPUs waited for. While threads of the program run, that is them, and timer samples tell what they do: each
- * is sent with how many CPUs idle for what at that moment. While none runs, it is whatever ends that: the
- * leader leaves its idle time here, and the next wake-up of a thread takes it.
+ * The threads that idle CPUs waited for. While threads of the program run, these are the running threads, and timer
+ * samples show what they do: each sample is sent with the number of idle CPUs by reason at that moment. While none
+ * runs, it is the thread whose wake-up ends that: the leader leaves its idle time here, and the next wake-up of a
+ * thread takes it.
  */
 #ifndef NCPU_CRITICAL_PATH_H
 #define NCPU_CRITICAL_PATH_H
@@ -55,9 +56,9 @@ static __always_inline void leave_idle(const struct look *look, bool queued, __u
 }
 
 /*
- * A thread's wait ends: by what. An idle CPU puts a thread that another has woken on its queue itself, so this is asked
- * where the waker is. In an interrupt it is not known who did, unless it is the timer's, or a softirq in which a message
- * arrives; if the sender of that is not seen, it is who sent to this socket before.
+ * The cause that ends a thread's wait. An idle CPU puts a thread that another CPU has woken on its own queue, so this
+ * runs where the waker is. In an interrupt the waker is not known, unless the interrupt is the timer's, or a softirq in
+ * which a message arrives; if the sender of that message is not seen, it is the last sender to this socket.
  */
 static __always_inline __u32 cause_of(struct cpu_slot *s, struct task_rec *r, __u64 task, __u32 fd, __u32 *waker)
 {
@@ -89,7 +90,8 @@ static __always_inline __u32 cause_of(struct cpu_slot *s, struct task_rec *r, __
 	return cause;
 }
 
-/* A thread, `who` by its numbers, wakes up: idle time that waits for one is charged to its wait. */
+/* A thread, `who` by its numbers, wakes up: idle time that waited for a thread is charged to its
+ * wait. */
 APART int take_idle(struct cpu_slot *s, struct task_rec *r, __u64 task, __u64 who, __u32 fd)
 {
 	if (!s || !r)
@@ -120,9 +122,9 @@ APART int take_idle(struct cpu_slot *s, struct task_rec *r, __u64 task, __u64 wh
 }
 
 /*
- * One sample in look_mask + 1 has a look at all CPUs taken, and stands for the others: on a large machine a look takes
- * longer than all else that a sample does. How many samples there are depends on how many threads run, so the leader sets
- * this anew at each of its looks. Where few run, and those are whom the others wait for, each sample counts.
+ * One sample in look_mask + 1 takes a look at all CPUs, and stands for the others: on a large machine a look takes longer
+ * than the rest of a sample. The number of samples depends on how many threads run, so the leader sets this anew at each
+ * of its looks. Where few threads run, and the others wait for these, each sample counts.
  */
 const volatile __u32 cfg_looks = 1500; /* a second on the whole machine */
 __u32 sample_hz;	/* of each CPU */

@@ -24,7 +24,7 @@ struct {
 
 __u32 io_last_device;	/* that completed a request last, + 1 */
 
-/* The place of a device; IO_DEVICES where there is no room. */
+/* The index of a device; IO_DEVICES if the table is full. */
 APART int device_index(__u64 device)
 {
 	for (__u32 i = 0; i < IO_DEVICES; i++) {

@@ -78,14 +78,14 @@ struct spin_wait {
 	__u64 stack;		/* hash of the caller's stack, when walked */
 	__u32 kind;		/* LCB_F_* */
 	__u16 timed;		/* waits this one stands for; those others are only counted */
-	__u16 first;		/* enum first: of those that waited when it began */
+	__u16 first;		/* enum first: whether it was the first waiter when it began */
 };
 
 /* Where in a lock's queue a wait began. */
 enum first {
 	NOT_FIRST,
 	FIRST,		/* nobody else waited: it lasts for what is left of the time that the lock is held */
-	SECOND,		/* one waited, whom no tracepoint tells of: the first waiter of a spinlock where no hypervisor is */
+	SECOND,		/* one thread waited, unseen by tracepoints: the first waiter of a spinlock where no hypervisor is */
 };
 
 /* Where a function lies. */
@@ -211,7 +211,7 @@ struct cpu_slot {
 	__u32 kernel_thread;	/* whether the current task is one */
 	__u64 own_ns;		/* that programs took at switches and wake-ups, in those runs that were timed */
 	__u64 own_runs;		/* those runs */
-	__u64 lock_sleeps;	/* of threads whose wait for a kernel lock was counted */
+	__u64 lock_sleeps;	/* of threads whose waits for a kernel lock were counted */
 	__u64 tlb_number;	/* of the flush that this CPU asked others for last */
 	__u32 tlb_asked;	/* and the last CPU that it asked */
 	__u32 lock_epoch;	/* of the waits above: `spinning` and `waits` */
@@ -254,7 +254,7 @@ struct lock_slot {
 struct first_slot {
 	__u64 lock;
 	__u64 octave;		/* the highest bit of the wait's ns, | enum first << 8 */
-	__u32 tgid;		/* of user locks; 0: the kernel's, whoever waits */
+	__u32 tgid;		/* of user locks; 0: a kernel lock, for any waiter */
 	__u32 kind;		/* as of a lock_slot */
 	__u32 count[4];		/* by the next two bits */
 };
@@ -276,7 +276,7 @@ struct time_slot {
 	__u32 event;
 	__u32 holder;		/* tid that most of it is blamed on (majority vote) */
 	__u64 vote;		/* ns, weight of the vote */
-	__u64 held;		/* ns of waits whose end a thread is known to have brought about */
+	__u64 held;		/* ns of waits that a known thread ended */
 	__u64 held_asleep;	/* of it, ns that this thread slept itself, the last time that it did */
 	__u64 asleep_vote;
 	__u32 asleep_life;	/* enum life of most of that */
@@ -424,8 +424,8 @@ enum cause {
 #define OTHERS 1
 #define OTHER_ROWS 64	/* a CPU has of these; a power of two */
 
-/* Locks that tell of their waits by static tracepoints, and what these tell. */
-/* Those of Go are told by the functions that park goroutines. */
+/* Locks whose waits are reported by static tracepoints, and by the functions of Go that park
+ * goroutines. */
 enum user_lock { USER_NONE, USER_MUTEX, USER_QUEUE, USER_READ, USER_WRITE, GO_MUTEX, GO_READ, GO_WRITE };
 /* USER_GAUGE is hit by ncpu itself, to measure what a hit costs. */
 enum user_event { USER_BEGIN, USER_END, USER_GAUGE };
@@ -439,7 +439,7 @@ enum futex_class {
 	FUTEX_LOCK,
 	FUTEX_SEM,	/* a semaphore that may stand for anything, or a condition in a function that sounds like a lock */
 	FUTEX_COND,
-	FUTEX_SEM_LOCK,	/* one of those before that is posted by those who wait for it: a lock */
+	FUTEX_SEM_LOCK,	/* a semaphore or condition that its waiters post: a lock */
 	FUTEX_BY_PLACE,	/* many a thread sleeps in one futex of its own for all that it ever waits for: see `place` */
 };
 
@@ -461,7 +461,7 @@ struct verdict {
 enum io_by {
 	IO_BY_CALL,	/* it sleeps in its call until the request is done: `in_iowait` tells */
 	IO_BY_AHEAD,	/* it goes on, and asks later: io_submit, io_uring */
-	IO_BY_KERNEL,	/* a kernel thread or an interrupt asked: for whom is not known */
+	IO_BY_KERNEL,	/* a kernel thread or an interrupt asked, for an unknown process */
 	IO_BY_OTHERS,	/* another program: counted nowhere */
 };
 

@@ -15,7 +15,7 @@ use crate::bpf_support::ring::{
 };
 use crate::bpf_support::{Stack, read};
 
-/// What the kernel side has to tell.
+/// An event that the kernel side sends.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A timer sample.

@@ -28,7 +28,8 @@ APART int first_index(__u64 lock, __u64 octave, __u64 who)
 	return find_row(&first_slots, part, cfg_first_slots, lock, octave, who);
 }
 
-/* Counts such a wait; `who` is the process and the kind. Not static: looked at once a program. */
+/* Counts a first waiter's wait; `who` is the process and the kind. Not static: the verifier checks
+ * it once a program. */
 APART int add_first(__u64 lock, __u64 ns, __u64 who, int first)
 {
 	if (ns < 4)
@@ -54,7 +55,7 @@ APART int add_first(__u64 lock, __u64 ns, __u64 who, int first)
 	return 0;
 }
 
-/* A spinlock: who is about to wait for it is not in its queue yet. */
+/* A spinlock: the thread that is about to wait is not in its queue yet. */
 static __always_inline __u32 first_of_spinlock(__u64 lock, __u32 flags)
 {
 	__u32 word = 0;
@@ -62,7 +63,7 @@ static __always_inline __u32 first_of_spinlock(__u64 lock, __u32 flags)
 	/* Those for reading and writing have another word. */
 	if (flags != LCB_F_SPIN || bpf_probe_read_kernel(&word, sizeof(word), (void *)lock))
 		return NOT_FIRST;
-	/* The holder's byte, that of the one who waits next to it, and the queue's tail. */
+	/* The bytes are: the holder's, the next waiter's, and the queue's tail. */
 	return !(word >> 8) ? FIRST : !(word >> 16) ? SECOND : NOT_FIRST;
 }
 
@@ -75,7 +76,7 @@ static __always_inline __u32 first_of_sleeping(__u64 lock, __u32 flags)
 
 		if (bpf_core_field_exists(m->osq))
 			spinners = BPF_CORE_READ(m, osq.tail.counter);
-		/* The lowest bit: the list of those that sleep is not empty. */
+		/* The lowest bit: the list of sleeping waiters is not empty. */
 		return BPF_CORE_READ(m, owner.counter) & 1 || spinners ? NOT_FIRST : FIRST;
 	}
 	/* Who waits for a semaphore of readers and writers is in its list already. */
@@ -118,9 +119,9 @@ static __always_inline void leave_queue(__u16 place)
 }
 
 /*
- * Threads that sleep in futexes or as the first in a lock's queue, by the lower bits of their numbers. Who wakes them is to
- * be known, and when: their own CPU may be idle, and completes the wake-up later and in nobody's name. For all others'
- * wake-ups one byte is read.
+ * Threads that sleep in futexes or as the first in a lock's queue, by the lower bits of their numbers. For these the waker
+ * and the time of the wake-up must be known: their own CPU may be idle, and completes the wake-up later without a current
+ * thread. For the wake-ups of all other threads one byte is read.
  */
 #define BLAMED_SLEEPERS 4096
 __u8 blamed_sleepers[BLAMED_SLEEPERS];

@@ -10,11 +10,11 @@ use super::{Engine, layout};
 pub struct FirstWaits {
     /// Address of the lock; `OTHERS` of all waits for whose lengths there was no room, which are in no bin.
     pub lock: u64,
-    /// The process whose lock it is; 0 for the kernel's.
+    /// The process that owns the lock; 0 for the kernel's.
     pub tgid: u32,
     /// Kind of lock.
     pub kind: FirstOf,
-    /// Waiters before it that no tracepoint tells of.
+    /// Waiters before it that no tracepoint reports.
     pub ahead: u32,
     /// ns from which on waits are in this bin, and up to which.
     pub from: u64,

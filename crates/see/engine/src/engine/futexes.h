@@ -283,7 +283,7 @@ APART __u64 asked_ns(int nr)
 	return ns > (__s64)now ? ns - now : 0;
 }
 
-/* The calls above, a bit each: most that sleep are none of them. */
+/* The calls above, a bit each: most calls that sleep are not among them. */
 #define BIT_OF(nr, word) ((nr) >= 0 && (nr) / 64 == (word) ? 1ULL << ((nr) & 63) : 0)
 #define TIMED(word)                                                                                           \
 	(BIT_OF(NR_poll, word) | BIT_OF(NR_epoll_wait, word) | BIT_OF(NR_epoll_pwait, word) |                 \
@@ -327,8 +327,8 @@ static __always_inline void slept(struct cpu_slot *s, __u32 tgid, struct task_re
 #define WAKER_UNSEEN 0xffffffff /* in place of a thread's number: wake-ups were not traced */
 
 /*
- * A thread whose wait for a futex has ended is on CPU again: blame whoever woke it. It stood on a run queue since then, and
- * a CPU woke for it.
+ * A thread whose wait for a futex has ended is on CPU again: blame its waker. The thread stood on a run queue since then,
+ * and a CPU woke for it.
  */
 static __always_inline void futex_done(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u64 queued,
 				       __u64 waking)
@@ -341,7 +341,7 @@ static __always_inline void futex_done(struct cpu_slot *s, struct task_struct *p
 
 	if (!l)
 		return;
-	/* The wait for a lock that tells of itself is counted when it is over. */
+	/* A wait for a lock with tracepoints of its own is counted when it is over. */
 	if (!lock) {
 		l->count += r->stands;
 		l->block += ns * r->stands;

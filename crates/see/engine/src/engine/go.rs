@@ -12,7 +12,7 @@ const WAITS: [(&str, u64); 4] = [
     ("sync.runtime_SemacquireRWMutexR", 6),
     ("sync.runtime_SemacquireRWMutex", 7),
 ];
-/// What each of them calls to wait.
+/// The function that each of them calls to wait.
 const PARKS: &str = "runtime.semacquire1";
 /// No such function is longer.
 const LONGEST: u64 = 4096;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Goroutines that wait for a lock: they are parked in user space, and their thread goes on with another or sleeps for
- * want of one. Probes on Go's slow path tell when one is parked and when it goes on.
+ * Goroutines that wait for a lock: they are parked in user space, and their thread goes on with another goroutine or
+ * sleeps if there is none. Probes on Go's slow path see when a goroutine is parked and when it goes on.
  */
 #ifndef NCPU_GO_LOCKS_H
 #define NCPU_GO_LOCKS_H

@@ -13,20 +13,21 @@ use ncpu_machine::CpuSet;
 use super::{Engine, load};
 use crate::bpf_support::{perf, perf_event};
 
-/// A CPU leads for so long: its timer looks at all CPUs, which on a large machine takes a CPU a per cent of its time.
+/// Time for which a CPU leads: its timer looks at all CPUs, which on a large machine takes a CPU 1 % of its time.
 const TURN: Duration = Duration::from_secs(1);
 
-/// Above so many CPUs they lead in turn.
+/// On machines of more CPUs than this, CPUs lead in turn.
 const MANY: usize = 64;
 
-/// A leader looks so often, ten times as often as CPUs are sampled, and on large machines at no more CPUs a second than this: a
-/// per cent of its time.
+/// Looks of a leader a second: at most `LOOKS_HZ`, ten times the sampling rate, and on large machines few enough that
+/// `CPUS_LOOKED_AT` CPUs a second are looked at, which takes 1 % of the leader's time.
 const LOOKS_HZ: usize = 997;
 const LOOKS_PER_SAMPLE: usize = 10;
 const CPUS_LOOKED_AT: usize = 200_000;
 const LEAST_LOOKS_HZ: usize = 97;
 
-/// Sampling periods are chosen anew, this often, of so many CPUs at a time: each is an interrupt on its CPU.
+/// Sampling periods are chosen anew at this interval, for at most this many CPUs at a time: each is an
+/// interrupt on its CPU.
 const NEW_PERIODS: Duration = Duration::from_secs(1);
 const PERIODS_AT_ONCE: usize = 128;
 
@@ -53,7 +54,7 @@ pub(super) struct Online {
     dice: fastrand::Rng,
 }
 
-/// What fires on a CPU.
+/// The events that fire on a CPU.
 #[derive(Default)]
 pub(super) struct Timers {
     sampler: Option<perf::Timer>,
@@ -71,8 +72,8 @@ impl Timers {
 }
 
 impl Online {
-    /// Who leads after the present leader: the next in the order of numbers, and of CPUs that are kept free none while there
-    /// are others.
+    /// The CPU that leads after the present leader: the next in the order of numbers. CPUs that are kept free do not
+    /// lead while there are others.
     fn next_leader(&self) -> Option<usize> {
         let free = |cpu: &&usize| u32::try_from(**cpu).is_ok_and(|cpu| self.kept_free.contains(cpu));
         let after = |cpu: &&usize| self.leader.is_none_or(|leader| **cpu > leader);
@@ -88,7 +89,8 @@ impl Online {
     /// How often the leader looks at all CPUs.
     fn looks_hz(&self, sample_hz: u32) -> u32 {
         let of_size = CPUS_LOOKED_AT / self.size().max(1);
-        // Some more, so that they do not go in step. Where nothing is sampled, as often as can be.
+        // Slightly more than a multiple, so that looks and samples do not go in step. Where nothing
+        // is sampled, the highest rate.
         let wanted = if sample_hz == 0 { LOOKS_HZ } else { LOOKS_PER_SAMPLE * sample_hz as usize + 7 };
         of_size.min(wanted).clamp(LEAST_LOOKS_HZ, LOOKS_HZ) as u32
     }
@@ -101,15 +103,15 @@ impl Online {
         next
     }
 
-    /// A period in ns, up to 3 % shorter or longer than at this rate. What a program does again and again, frame by frame,
-    /// would otherwise be met at the same moments each time, where its period goes well with that of the timer.
+    /// A period in ns, up to 3 % shorter or longer than at this rate. Otherwise a program that repeats its work in a
+    /// period close to a multiple of the timer's would be sampled at the same points of its work each time.
     fn period(&mut self, hz: u32) -> u64 {
         let ns = 1_000_000_000 / u64::from(hz.max(1));
         ns - 3 * ns / 100 + self.dice.u64(..(6 * ns / 100).max(1))
     }
 }
 
-/// CPUs that the kernel was told to keep free (`isolcpus=`, `nohz_full=`).
+/// CPUs that the kernel keeps free by its command line (`isolcpus=`, `nohz_full=`).
 fn kept_free(root: &Path) -> CpuSet {
     let list = |name: &str| {
         let text = std::fs::read_to_string(root.join("sys/devices/system/cpu").join(name)).ok()?;
@@ -134,7 +136,7 @@ pub(super) fn room_for_events(micro: bool, notes: &mut Vec<String>) {
 }
 
 impl Engine {
-    /// Learns which CPUs there are.
+    /// Reads the list of CPUs.
     pub(super) fn meet_cpus(&mut self, at_least: usize) {
         self.online.cpus = perf::online_cpus();
         self.online.at_least = at_least;
@@ -152,7 +154,8 @@ impl Engine {
         (0..self.slots.len()).map(|cpu| self.slots.get(cpu).comings).collect()
     }
 
-    /// Looks which CPUs are online now, starts the timers of those that came, and has another CPU lead when it is time.
+    /// Reads the list of online CPUs, starts the timers of CPUs that came online, and changes the leader when it is
+    /// time.
     pub(crate) fn follow_hotplug(&mut self) {
         let (now, all) = (perf::online_cpus(), self.all_comings());
         if now != self.online.cpus || all != self.online.all {

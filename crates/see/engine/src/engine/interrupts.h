@@ -50,8 +50,8 @@ int mark(void *ctx)
 }
 
 /*
- * Another CPU is about to come online: since it went offline it was nowhere. An offline CPU runs no
- * tracepoint, so this is told by the CPU that brings it up, and the first event there finds no beginning.
+ * Another CPU is about to come online: it had no state since it went offline. An offline CPU runs no
+ * tracepoint, so the CPU that brings it up reports this, and the first event there finds no beginning.
  */
 __u64 comings; /* of all CPUs, so that user space need not look at each */
 
@@ -140,7 +140,7 @@ int handler_in(void *ctx)
 	return 0;
 }
 
-/* Of the timer alone, so that who is woken by it is known to have waited for a time. */
+/* The timer's interrupt alone: a thread that it wakes is known to have waited for a time. */
 SEC("raw_tp")
 int timer_in(void *ctx)
 {
@@ -195,8 +195,8 @@ static __always_inline void irq_exit(void)
 }
 
 /*
- * Two programs, for the kernel does not run one inside itself: an interrupt that comes while the end of a softirq is told
- * would have no end.
+ * Two programs, for the kernel does not run a program inside itself: an interrupt that comes while the program for the
+ * end of a softirq runs would have no end.
  */
 SEC("raw_tp")
 int hardirq_out(void *ctx)

@@ -56,7 +56,7 @@ static __always_inline struct lock_slot *lock_slot(struct cpu_slot *s, __u64 loc
 
 	if (l)
 		return l;
-	/* Calls are few, and told apart here too; of stacks only that it was one. */
+	/* Calls are few, and have rows of their own here too; of a stack only that there was one. */
 	key = other_index(kind & KIND_SLEEP ? lock : OTHERS, stack ? OTHERS : 0, kind);
 	l = bpf_map_lookup_elem(&other_slots, &key);
 	if (!l)
@@ -147,7 +147,7 @@ static __always_inline bool only_counted(struct cpu_slot *s, __u64 lock, __u32 f
 	return true;
 }
 
-/* One contention in so many has its stack walked; the hash is what the lock table knows it by. */
+/* Walks the stack of one contention in `mask + 1`; the hash is its key in the lock table. */
 static __always_inline __u64 walk_lock(void *ctx, struct cpu_slot *s, __u32 flags, __u64 now)
 {
 	if (!cfg_stacks || !observing)
@@ -217,7 +217,7 @@ static __always_inline bool sleeps_untraced(void *ctx, struct task_struct *p, __
 
 /*
  * A window has closed since a thread, the current one or the next, began to wait for a lock. If it slept then, it has waited
- * until it came on CPU. If it was on CPU, it has waited until the window's end at most. `who` is the process.
+ * until it came on CPU. If it was on CPU, it has waited until the window's end at most. `who` is its process.
  */
 APART int end_cut_wait(struct cpu_slot *s, struct task_rec *r, __u64 now, __u32 who)
 {
@@ -331,7 +331,7 @@ static __always_inline void end_sleeping(struct cpu_slot *s, __u64 lock)
 	blame_holder(s, r, w, all);
 	if (w->stack)
 		add_lock(lock_slot(s, w->lock, w->stack, tgid, w->kind), spin, block, 1);
-	/* Whoever holds the lock wakes who sleeps for it when it is free; a CPU comes later. */
+	/* The holder wakes a sleeping waiter when the lock is free; the waiter gets a CPU later. */
 	__u64 until = w->woken ?: now;
 	if (w->first && until > w->begin)
 		add_first(w->lock, until - w->begin, HALVES(0, w->kind), w->first);
@@ -383,8 +383,8 @@ int BPF_PROG(contention_end, void *lock, int ret)
 		return 0;
 	__u32 level = s->depth <= IRQ_NEST ? s->depth : 0;
 	/*
-	 * The lock is held now, and all who wait for it wait for this: settle later, and read the clock no more often
-	 * than need be.
+	 * The lock is held now, and all its waiters wait for this CPU: settle later, and read the clock as seldom as
+	 * possible.
 	 */
 	if (s->spinning[MASK(level, 3)] && !s->ended && s->spin[MASK(level, 3)].lock == (__u64)lock)
 		s->ended = bpf_ktime_get_ns();

@@ -1,4 +1,4 @@
-//! What the BPF programs write (engine.h): the skeleton's own types, or ours that the compiler compares with them.
+//! Types that the BPF programs write (engine.h): the skeleton's own, or ours that the compiler compares with them.
 
 use std::ffi::c_char;
 
@@ -83,7 +83,7 @@ pub(super) const KIND_LEDGER: u32 = 0x0200_0000;
 
 /// Lock, or stack, of a row that stands for many: those for which there was no room (`OTHERS` of engine.h).
 pub(crate) const OTHERS: u64 = 1;
-/// What ended the wait of a thread that idle CPUs are charged to (`enum cause`).
+/// The cause that ended the wait of a thread that idle CPUs are charged to (`enum cause`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// An interrupt, or a thread on another CPU.
@@ -110,7 +110,7 @@ impl From<u64> for Cause {
     }
 }
 
-/// What a futex is waited for (`enum futex_class`).
+/// The purpose of waits for a futex (`enum futex_class`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FutexClass {
     /// Nobody knows.
@@ -122,7 +122,7 @@ pub enum FutexClass {
     Semaphore,
     /// Something to happen.
     Condition,
-    /// One of those before that is posted by those who wait for it: a lock.
+    /// A semaphore or condition that its waiters post: a lock.
     SemaphoreLock,
     /// That depends on the place it is waited at.
     ByPlace,
@@ -153,20 +153,20 @@ impl From<u32> for FutexClass {
     }
 }
 
-/// What waits for a futex are for, or those at a place.
+/// The purpose of the waits for a futex, or of those at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// See [`futex_key`] and [`site_key`].
     pub key: u64,
-    /// What is waited for.
+    /// The purpose of the wait.
     pub class: FutexClass,
-    /// What such waits are called by, in [`super::FutexWaits::place`]; 0: nothing.
+    /// The number of these waits in [`super::FutexWaits::place`]; 0: none.
     pub place: u32,
     /// The word of the stack that decided, and its value.
     pub word: Option<(u32, u64)>,
 }
 
-/// What multiplying spreads bits by (`SPREAD` of table.h).
+/// The multiplier that spreads bits (`SPREAD` of table.h).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A process's futex, as futexes.h has it.
@@ -254,7 +254,7 @@ pub(super) use types::{asked as Asked, sampled as Sampled, went_off as WentOff};
 
 /// ns asleep by system call, of a CPU.
 pub(crate) use types::calls as Calls;
-/// What each CPU writes of itself.
+/// Each CPU's own state and sums.
 pub(crate) use types::cpu_slot as CpuSlot;
 /// An octave of waits of who was first in a lock's queue.
 pub(crate) use types::first_slot as FirstSlot;
@@ -342,7 +342,7 @@ pub struct ThreadOut {
     /// Bytes of files that it wrote, and that it had read from devices.
     pub(crate) dirtied: u64,
     pub(crate) read: u64,
-    /// What the wait at hand is for, and how long it lasts; 0 ns: there is none.
+    /// The object of the wait in progress, and its length so far; 0 ns: no wait.
     pub(crate) what: u64,
     pub(crate) asleep: u64,
     pub(crate) futex: u64,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * How long what happens often takes, as counts in bins. A bin is a thirty-second of its octave or narrower, so its middle is
- * off by 1.6 % at most, and bins of several observations add up exactly.
+ * Durations of frequent events, as counts in bins. A bin is a thirty-second of its octave or narrower, so its middle is off
+ * by 1.6 % at most, and bins of several observations add up exactly.
  *
- * What each switch counts has an array on each CPU. What is counted by lock, device or call is in a table, a row for each
- * octave that occurs.
+ * Each kind that every switch counts has an array on each CPU. Lengths by lock, device or call are in a table, with a row
+ * for each octave that occurs.
  */
 #ifndef NCPU_LENGTHS_H
 #define NCPU_LENGTHS_H
@@ -44,7 +44,7 @@ static __always_inline __u32 octave_of(__u64 ns)
 	return octave + (ns >> 1 != 0);
 }
 
-/* Counts a length of one of those that have arrays. */
+/* Counts a length of a kind that has an array. */
 APART int add_length(__u32 of, __u64 ns)
 {
 	__u32 cpu = bpf_get_smp_processor_id();

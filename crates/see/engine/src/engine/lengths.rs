@@ -17,7 +17,7 @@ pub(super) const ARRAYS: usize = 4;
 /// Lengths of one kind in one bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LengthCount {
-    /// What has these lengths.
+    /// The kind of event that has these lengths.
     pub of: Length,
     /// The lock, device or call, in the code of its kind; 1: nothing.
     pub what: u64,

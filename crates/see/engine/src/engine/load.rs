@@ -12,9 +12,9 @@ use crate::bpf_support::load;
 use crate::bpf_support::log::explain;
 use crate::bpf_support::{Error, Feature, Result, perf};
 
-/// The lock tables of all CPUs take this much together, however many CPUs there are.
+/// Size of the lock tables of all CPUs together, for any number of CPUs.
 const LOCK_TABLE_BYTES: usize = 16 << 20;
-/// The lengths of waits of who was first in a queue take this much, unless that were fewer rows on each CPU.
+/// Size of the tables of first waiters' waits, unless that were fewer rows on each CPU.
 const FIRST_TABLE_BYTES: usize = 1 << 20;
 const LEAST_FIRST_ROWS: usize = 64;
 /// The tenants of all CPUs take this much, unless that were fewer than these on each.
@@ -37,14 +37,15 @@ pub(super) const IO_OTHERS: usize = 16;
 /// `SCRATCHES` of cpu_states.h.
 const SCRATCHES: usize = 3;
 /// Stacks walked a second on the whole machine, of contentions and of waits off CPU each: a walk costs ten times the
-/// rest. Where fewer timer samples than the usual are asked for, as by what is always on, so many fewer.
+/// rest. Where timer samples are rarer than `USUAL_HZ`, as in always-on use, walks are rarer in proportion.
 const WALKS_PER_SECOND: usize = 400;
 const USUAL_HZ: usize = 99;
-/// Futexes a second that are judged on the whole machine, some 50 µs each; those of one CPU as many at least as it may
-/// have threads that begin to wait.
+/// Futexes judged a second on the whole machine, some 50 µs each; and the least for one CPU, which must cover the
+/// threads on it that may begin to wait.
 const ASKS_PER_SECOND: usize = 500;
 const LEAST_ASKS: usize = 8;
-/// And so many of those that have been judged: memory is freed, and what was a lock is something else.
+/// Judged futexes that are judged again a second: memory is freed, and a futex that was a lock may
+/// become something else.
 const AGAIN_PER_SECOND: u64 = 20;
 /// Stacks of timer samples copied and unwound a second on the whole machine: some 30 µs and 16 KiB each at most.
 const COPIES_PER_SECOND: u64 = 2000;
@@ -144,7 +145,7 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     let io = config.traces_requests() && REQUESTS.into_iter().all(has);
     if config.traces_requests() && !io {
         notes.push(
-            "no requests to devices: the kernel has no block tracepoints; who waits for io_uring or libaio counts as asleep"
+            "no requests to devices: the kernel has no block tracepoints; threads that wait for io_uring or libaio count as asleep"
                 .into(),
         );
     }
@@ -205,7 +206,7 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     // x86's vectors; elsewhere timer and cross-call interrupts stay in the interrupted thread's time.
     if config.irqs && !types.has(VECTORS[0].0) {
         notes.push(
-            "timer and cross-call interrupts are not told apart: the kernel has no irq_vectors tracepoints"
+            "no separate times for timer and cross-call interrupts: the kernel has no irq_vectors tracepoints"
                 .into(),
         );
     }
@@ -305,7 +306,7 @@ const VECTORS: [Pair; 5] = [
 const HANDLERS: Pair = ("irq_handler_entry", "irq_handler_exit");
 const SOFTIRQS: Pair = ("softirq_entry", "softirq_exit");
 
-/// The hardware interrupts that can be told.
+/// The hardware interrupts that have tracepoints.
 pub(super) struct Interrupts(Vec<Pair>);
 
 /// Attaches a program that does nothing to switches.

@@ -156,8 +156,8 @@ int seed_threads(struct bpf_iter__task *ctx)
 }
 
 /*
- * Verdicts have come: waits in progress for futexes that had none when they began are charged as what they are. The
- * waiter may be woken meanwhile; whoever changes `wait` first has the say.
+ * Verdicts have come: waits in progress for futexes that had no verdict when they began are charged by their new
+ * verdict. The waiter may be woken meanwhile; the first to change `wait` decides.
  */
 SEC("iter/task")
 int correct_waits(struct bpf_iter__task *ctx)
@@ -169,7 +169,8 @@ int correct_waits(struct bpf_iter__task *ctx)
 	struct task_rec *r = bpf_task_storage_get(&tasks, p, 0, 0);
 	if (!r)
 		return 0;
-	/* Waits that are over: their own CPU goes on to write the record, so what was SLP is told as LCK. */
+	/* Waits that are over: their own CPU goes on to write the record, so time that was SLP is counted as
+	 * LCK. */
 	__u64 over = *(volatile __u64 *)&r->unjudged;
 	struct verdict *late = over ? verdict(futex_key(p, over), r->unjudged_site) : NULL;
 	if (late && late->class != FUTEX_UNKNOWN) {

@@ -130,7 +130,7 @@ pub struct Snapshot {
     pub switches: u64,
     /// Switches the kernel did not trace, found out at the next event.
     pub unseen_switches: u64,
-    /// What was dropped, and how often: never silent.
+    /// Counts of dropped records by kind: never silent.
     pub drops: Vec<(&'static str, u64)>,
 }
 
@@ -179,14 +179,14 @@ pub struct Engine {
     locks: Mapped<LockSlot>,
     other_locks: Mapped<LockSlot>,
     first_waits: Mapped<FirstSlot>,
-    /// Of those without room, so many were told.
+    /// Waits without room that were reported so far.
     first_others: u64,
     io_rows: Mapped<IoRow>,
     times: Mapped<TimeSlot>,
     request_rows: Mapped<RequestSlot>,
     lengths: Mapped<Lengths>,
     length_rows: Mapped<LengthSlot>,
-    /// What the arrays had at the last call.
+    /// The arrays as read at the last call.
     length_before: Vec<u32>,
     calls: Mapped<Calls>,
     /// `None` without accounts by tenant.
@@ -532,8 +532,8 @@ impl Engine {
             .collect()
     }
 
-    /// What tracing adds to the microstates of a thread; `None` where calls and faults are not traced, or where it
-    /// could not be measured.
+    /// The overhead of tracing in the microstates of a thread; `None` where calls and faults are not traced, or
+    /// where it could not be measured.
     pub fn costs(&self) -> Option<Costs> {
         self.costs
     }
@@ -615,8 +615,8 @@ impl Engine {
         let _ = self.skel.maps.wait_events.delete(&tgid.to_ne_bytes());
     }
 
-    /// Traces the user locks of a program or library whose static tracepoints tell of their waits, in all
-    /// processes that run it or will. The number of tracepoints; most files have none.
+    /// Traces the user locks of a program or library that has static tracepoints for them, in all present
+    /// and future processes that run it. Returns the number of tracepoints; most files have none.
     ///
     /// # Errors
     /// The file cannot be read or is damaged, or the kernel has no uprobes.
@@ -633,7 +633,7 @@ impl Engine {
         Ok(found)
     }
 
-    /// Forgets the waits of goroutines whose process has ended, where any are traced.
+    /// Forgets the waits of goroutines whose process has ended, if goroutines are traced.
     pub fn forget_goroutines(&mut self, living: &[u32]) {
         let Some(uprobes) = &self.uprobes else { return };
         let all = uprobes.goroutines_off();
@@ -644,7 +644,7 @@ impl Engine {
             (all || living.binary_search(&tgid).is_err()).then_some(())
         };
         let over: Vec<Vec<u8>> = waits.keys().filter(|key| over(key).is_some()).collect();
-        // Whoever deletes one subtracts it.
+        // A wait is subtracted only where it is deleted.
         let gone = over.iter().filter(|key| waits.delete(key).is_ok()).count();
         if let Some(bss) = &mut self.skel.maps.bss_data {
             bss.judged[Wait::UserLock as usize] -= gone as i32;
@@ -674,7 +674,7 @@ impl Engine {
         self.contentions.count_all();
     }
 
-    /// One contention's stack in so many is walked now, where fewest are.
+    /// The largest number of contentions of which one has its stack walked now, of all CPUs.
     pub fn walked_every(&self) -> u32 {
         if self.skel.maps.bss_data.as_ref().is_some_and(|bss| bss.walk_all_locks != 0) {
             return 1;

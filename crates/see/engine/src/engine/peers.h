@@ -126,8 +126,8 @@ static __always_inline bool waits_for_many(__s16 call)
 }
 
 /*
- * In a softirq, a thread is woken that waits in a call whose first argument is `fd`: whether the current thread sent what
- * woke it. `sock` becomes the socket waited for, where there is one.
+ * In a softirq, a thread wakes up that waits in a call whose first argument is `fd`: whether the current thread sent the
+ * message that woke it. `sock` becomes the socket waited for, if there is one.
  */
 APART int sent_by_current(__u64 task, int call, __u32 fd, __u64 *sock)
 {

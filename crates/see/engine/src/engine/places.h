@@ -16,7 +16,7 @@
 
 struct place_key {
 	__u64 chain;	/* hash of what is known without user space */
-	__u64 which;	/* of those that it is alike for, below PLACES_ALIKE */
+	__u64 which;	/* index among places with the same chain, below PLACES_ALIKE */
 };
 
 struct place {

@@ -10,7 +10,8 @@ const NO_WORD: u16 = 0xffff;
 /// Chains remembered, a generation.
 const MAX_CHAINS: usize = 1 << 12;
 
-/// A place that the kernel side is told of: which of those alike it is, and by what it is known.
+/// A place that the kernel side is to recognize: its index among places of the same chain, and the
+/// words that identify it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub chain: u64,
@@ -25,7 +26,7 @@ pub(super) fn chain(id: u64, time: u64) -> u64 {
     (id ^ time.wrapping_mul(SPREAD)) | 2
 }
 
-/// What the kernel side was told.
+/// The places that were sent to the kernel side.
 pub(crate) struct Places(Recent<u64, Vec<Place>>);
 
 impl Default for Places {
@@ -35,8 +36,8 @@ impl Default for Places {
 }
 
 impl Places {
-    /// What the kernel side is to know of a place by which words of the stack's copy have its return addresses; `None`
-    /// where it knows it by now.
+    /// The place to send to the kernel side, identified by the words of the stack's copy that hold return addresses;
+    /// `None` if it was sent already.
     pub fn meet(&mut self, chain: u64, id: u64, copy: Option<&Copied>, marks: &[usize]) -> Option<Place> {
         let stack = copy.map_or(&[][..], |c| &c.words[..]);
         let mut words = [NO_WORD; WORDS];
@@ -91,7 +92,7 @@ mod tests {
         let mut meet = |id: u64, words: &[u64]| places.meet(7, id, Some(&copy(words)), &[1, 3]);
         let first = meet(10, &[0, 100, 0, 200]).expect("it is new");
         assert_eq!((first.which, first.id, &first.words[..3]), (0, 10, &[1, 3, NO_WORD][..]));
-        // What lies between may be anything.
+        // Words between the chosen ones may differ.
         assert_eq!(meet(11, &[5, 100, 9, 200]), None);
         for which in 1..4 {
             let other = meet(20 + which, &[0, 100, 0, 200 + which]).expect("it is another");

@@ -117,7 +117,7 @@ APART __u64 python_thread(void)
 	if (known && *known && is_thread(user_word(*known + at->thread_id), self))
 		return *known;
 	struct thread_search s = { .at = at, .self = self, .thread = user_word(user_word(at->main) + at->threads) };
-	/* Only a search that has ended has found it, or that there is none. */
+	/* The thread is known, or known to be absent, only once the search has ended. */
 	__u64 found = ROUNDS(next_thread, &s, PYTHON_THREADS) < PYTHON_THREADS ? s.thread : 0;
 	if (known)
 		*known = found;
@@ -163,7 +163,8 @@ static long next_frame(__u32 i, struct frame_walk *w)
 
 ROUNDS_OF(next_frame, struct frame_walk, PYTHON_FRAMES)
 
-/* Notes the frames of Python of the current thread with its copy; what tells them from others, 0 where there are none. */
+/* Notes the Python frames of the current thread with its copy. Returns a hash that identifies them, or 0 if there are
+ * none. */
 APART __u64 python_frames(void)
 {
 	struct copied_stack *c = copy_room();

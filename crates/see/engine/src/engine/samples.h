@@ -58,8 +58,9 @@ static long add_slot(void *slots, __u32 *cpu, void *slot, struct looking *lookin
 int waiting_for_io;
 
 /*
- * Looks at all CPUs from one: what are the idle ones idle for? The sums are not on the stack, whose values the verifier
- * follows through as many rounds as there are CPUs: with 2048 it gives up. Nor static, so that it looks at this once.
+ * Looks at all CPUs from one: what are the idle ones idle for? The sums are not on the stack: the verifier follows the
+ * values there through a round for each CPU, and gives up with 2048. Nor is the function static, so that the verifier
+ * checks it once.
  */
 APART int look_at_cpus(struct cpu_slot *own, int leads)
 {

@@ -86,7 +86,7 @@ static __always_inline void emit_copied(struct copied_stack *c, __u32 registers,
 	}
 }
 
-/* Whether the stack of a timer sample is copied: so many a second at most, on the whole machine. */
+/* Whether to copy the stack of a timer sample: at most one every cfg_copy_every ns on each CPU. */
 static __always_inline bool may_copy(struct cpu_slot *s, __u64 now)
 {
 	if (!cfg_copy_every || now - s->copied < cfg_copy_every)

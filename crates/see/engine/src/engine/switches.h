@@ -38,7 +38,7 @@ static __always_inline void walk(void *ctx, struct stack_event *e, bool kernel, 
 	e->user_bytes = u < 0 ? 0 : u;
 }
 
-#define ASK_WINDOW 1000000000 /* ns, in which so many futexes are handed over on a CPU: a program may have them without number */
+#define ASK_WINDOW 1000000000 /* ns, in which the futexes handed over on a CPU are limited: a program may have any number */
 #define WAKE_EVERY 2000000 /* ns; user space is woken no more often on a CPU for futexes to be judged */
 
 static __always_inline bool may_ask(struct cpu_slot *s, __u64 now)
@@ -51,8 +51,8 @@ static __always_inline bool may_ask(struct cpu_slot *s, __u64 now)
 }
 
 /*
- * Whether a futex that has been judged for all places is to be judged again: its memory may have been freed, and be
- * something else now. What the operation or PostgreSQL tells needs no stack.
+ * Whether to judge a futex again that has been judged for all places: its memory may have been freed, and hold
+ * something else now. A verdict from the operation or from PostgreSQL needs no stack.
  */
 static __always_inline bool ask_again(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u64 now)
 {
@@ -110,9 +110,9 @@ static __always_inline void sleep_for_requests(struct task_rec *r, struct task_s
 #define TRIED_AGAIN 10000 /* ns */
 
 /*
- * A thread falls asleep in a futex that is a lock. Who was woken and did not get the lock has waited before. Some locks
- * keep queues of their own, in which each thread sleeps in a futex of its own: it is alone there, and whether it is first is
- * not known. So a wait counts only where another thread slept in the same futex before.
+ * A thread falls asleep in a futex that is a lock. A thread that was woken and did not get the lock has waited before. Some
+ * locks keep queues of their own, in which each thread sleeps in a futex of its own: it is alone there, and whether it is
+ * first is not known. So a wait counts only where another thread slept in the same futex before.
  */
 static __always_inline void sleep_in_lock(struct task_rec *r, struct task_struct *p, __u64 woken_in, __u64 now)
 {
@@ -285,12 +285,12 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	if (r->io_process)
 		r->life = LIFE_DEVICE;
 
-	/* What a lock sleeps on that tells of itself need not be judged. */
+	/* The futex of a lock with tracepoints of its own need not be judged. */
 	bool again = r->futex && !in_user(r) && ask_again(s, p, r, now);
 	bool fresh = again || (r->futex && r->ask && !in_user(r) && may_ask(s, now) && first_sight(r->key));
 	/*
 	 * A long sleep may be the only one: it is not to be passed over because many short ones came before, nor to stand for
-	 * those. So sleeps are chosen among their like. Who has not slept for a while does so seldom, or for long.
+	 * those. So sleeps are chosen among their like. A thread's first sleep after a while is either rare or long.
 	 */
 	bool seldom = now - r->slept >= LONG_SLEEP;
 	struct walks *walks = seldom ? &s->seldom_walks : r->asked >= LONG_SLEEP ? &s->long_walks : &s->off_walks;
@@ -418,7 +418,8 @@ static __always_inline void called_for_us(struct cpu_slot *s, struct task_struct
 		move(s, AT_HARDIRQ, AT_NCPU, ns);
 }
 
-/* How long the CPU whose queue the current thread has come from idled from `since` to `now`, for it: not yet awake. */
+/* How long the CPU whose queue the current thread has come from idled from `since` to `now` while it woke up for this
+ * thread. */
 static __always_inline __u64 idled_on(struct cpu_slot *s, struct task_rec *r, __u64 since, __u64 now)
 {
 	__u32 cpu = r->queue;

@@ -139,8 +139,9 @@ static __always_inline __u32 take_tenant(void)
 }
 
 /*
- * Takes a number for a tenant and sends it with the path of the tenant's group, innermost component first, each with a 0 behind it. 0
- * where there is no number or no room to send it: a tenant whose name never came would have none for as long as it lives.
+ * Takes a number for a tenant and sends it with the path of the tenant's group, innermost component first, each with a 0 behind it.
+ * Returns 0 if no number is left or the ring has no room: otherwise a tenant whose name was never sent would stay without a name
+ * until it ends.
  */
 APART int name_tenant(__u64 group, __u64 task)
 {
@@ -384,7 +385,8 @@ static long look_at_tenant(__u32 i, void *none)
 	return 0;
 }
 
-/* Gives a tenant its part of the idle CPUs: of those that idle beside waiting threads by their number, of the others as much as each. */
+/* Gives a tenant its part of the idle CPUs: in proportion to its waiting threads for each reason that has waiting threads, else an equal
+ * part among active tenants. */
 static long give_idle(__u32 i, void *none)
 {
 	struct tenant_look *l = bpf_map_lookup_elem(&tenant_looks, &i);

@@ -110,7 +110,7 @@ APART int type_of_file(__u64 task, __u32 fd)
 #define S_IFREG 0100000
 #define S_IFBLK 0060000
 
-#define FILE_USES 15 /* waits for a descriptor that are taken for the same file: a look takes half as long as all else */
+#define FILE_USES 15 /* waits for a descriptor before its file is looked up again: a look takes half as long as the rest */
 
 /* Sleeps in a call that is none of a lock: what for. `task` is that thread. */
 APART int sleeps_in_call(struct task_rec *r, __u64 task, __u32 fd, int nr)
@@ -211,7 +211,8 @@ static __always_inline void sleeps_already(struct task_rec *r, struct task_struc
 		r->what = 0;
 }
 
-/* A sleep is only timed: its call tells what kind of wait it is, and no more. */
+/* A sleep of which only the time is taken: its call gives the kind of wait, and nothing else is
+ * known. */
 static __always_inline void passed_over(struct task_rec *r, struct task_struct *p)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);

@@ -6,7 +6,7 @@ use super::layout::{FutexClass, TimeSlot};
 use super::{Engine, layout};
 use crate::names::call_name;
 
-/// What a thread off CPU waits for (`enum life` of engine.h).
+/// The reason why a thread is off CPU (`enum life` of engine.h).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Life {
     #[default]
@@ -107,7 +107,7 @@ pub(crate) struct TimeRow {
     pub life: Life,
     /// Each wait stands for others that were only timed.
     pub stands: bool,
-    /// The object, in the code of its kind (thread_time.h); 1 where there is none.
+    /// The object, in the code of its kind (thread_time.h); 1 if it has none.
     pub what: u64,
     pub futex: u64,
     pub place: u32,

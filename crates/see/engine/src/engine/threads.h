@@ -98,7 +98,7 @@ struct task_rec {
 	struct lock_wait user;	/* a lock of libncpu, while `in_user` */
 	/* What follows is written by the thread's own CPU, when it falls asleep and when it comes back. */
 	__u64 came;		/* ns, when it came on CPU last; 0: that was not seen */
-	__u64 slept_all;	/* ns asleep in all, of which it has been told what for */
+	__u64 slept_all;	/* ns asleep in all whose reason is known */
 	__u64 what;		/* that it waits for, in the code of its enum life */
 	__u64 role;
 	__u64 comm[2];		/* its name when the role was found */
@@ -329,7 +329,7 @@ static __always_inline void tenant_comes(struct cpu_slot *s, struct task_rec *r,
 		change_tenant(s, r->tenant);
 }
 
-/* What user space is told of a thread. */
+/* Writes the record of a thread for user space. */
 static __always_inline void thread_out(struct thread_out *t, struct task_rec *r, struct task_struct *p)
 {
 	t->tgid = p->tgid;

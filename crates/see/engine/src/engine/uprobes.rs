@@ -62,9 +62,10 @@ impl Group {
         }
     }
 
-    /// The most of the time for which it is attached in windows. A hot lock of Go may go over to parking all that come while its probes
-    /// are hit: nearly all stand still, few hits are seen, and by its hits alone the windows would grow. What stands still in
-    /// windows loses no more than their part of the time.
+    /// The largest part of the time for which it is attached in windows. A hot lock of Go may go over to parking all
+    /// goroutines that come while its probes are hit: nearly all of them stand still, few hits are seen, and by its
+    /// hits alone the windows would grow. A program that stands still during windows loses no more than their part of
+    /// the time.
     fn in_windows(self) -> f64 {
         match self {
             Group::Go => 0.02,

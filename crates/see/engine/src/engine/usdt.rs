@@ -25,13 +25,13 @@ pub(super) struct Probe {
     pub name: &'static str,
     /// Where the instruction is in the file.
     pub offset: u64,
-    /// Offset in the file of the counter by which the program sees that it is traced; 0: there is no such counter.
+    /// Offset in the file of the counter by which the program sees that it is traced; 0: no counter.
     pub semaphore: u64,
     /// `USER_COOKIE` of engine.h.
     pub cookie: u64,
 }
 
-/// The tracepoints of libncpu's locks in a program or library. What is no ELF file has none.
+/// The tracepoints of libncpu's locks in a program or library; empty for a file that is not ELF.
 ///
 /// # Errors
 /// The file cannot be read, or its notes make no sense.

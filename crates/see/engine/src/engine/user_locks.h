@@ -14,7 +14,7 @@
 #include "switches.h"
 #include "probe_counts.h"
 
-/* The waiter's user stack, one in as many as of kernel locks. */
+/* Walks the waiter's user stack, for one wait in `mask + 1`, as with kernel locks. */
 static __always_inline __u64 walk_user_lock(void *ctx, struct cpu_slot *s, struct task_struct *p, __u64 now)
 {
 	if (!cfg_stacks)
@@ -37,7 +37,8 @@ static __always_inline __u64 walk_user_lock(void *ctx, struct cpu_slot *s, struc
 	return id;
 }
 
-/* A lock of libncpu: what its wait begins and ends with. Blocked is, as ever, who is off CPU meanwhile. */
+/* A wait for a lock of libncpu begins or ends. The thread's time off CPU meanwhile is its blocked time, as
+ * with other locks. */
 static __always_inline void user_event(struct pt_regs *ctx, __u64 cookie)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
@@ -105,8 +106,8 @@ struct linux_binprm {
 } __attribute__((preserve_access_index));
 
 /*
- * A program that was not seen before may bring a file with tracepoints. Only such are told: a build farm begins
- * thousands of processes a second, of few programs.
+ * A program that was not seen before may bring a file with tracepoints. Only new programs are reported: a build
+ * farm begins thousands of processes a second, of few programs.
  */
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(sched_process_exec, struct task_struct *p, pid_t old, struct linux_binprm *bprm)

@@ -64,7 +64,7 @@ pub struct FutexWaits {
     pub event: u32,
     /// The verdict that the BPF programs had.
     pub class: FutexClass,
-    /// Waits that ended: the sum of the weights of those that were followed.
+    /// Waits that ended: the sum of the weights of the followed ones.
     pub count: u64,
     /// The variance of that: 0 where all were followed.
     pub variance: u64,

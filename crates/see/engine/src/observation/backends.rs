@@ -12,7 +12,7 @@ use crate::engine::{Engine, FutexWaits, wait_event};
 /// Backends of a generation; the kernel side has room for two of them and their parents.
 const MAX_BACKENDS: usize = 1 << 10;
 
-/// What is known of backends.
+/// The known backends of PostgreSQL.
 pub(super) struct Backends {
     maps: ProcMaps,
     servers: Postgres,
@@ -34,7 +34,7 @@ impl Default for Backends {
 }
 
 impl Backends {
-    /// A backend waits; the kernel side is told where it says for what.
+    /// A backend waits; the kernel side is sent the address of its wait event, if the server has one.
     pub fn met(&mut self, tgid: u32, engine: &Engine) {
         if self.known.get(&tgid).is_some() {
             return;

@@ -1,4 +1,4 @@
-//! What keeps an observation from growing with what it meets: rows of an interval, and names.
+//! Bounds on the memory of an observation: rows of an interval, and names.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ pub(super) use ncpu_table::OTHERS as OTHERS_NAME;
 
 use crate::engine::{FutexClass, FutexWaits, Locks, Waits};
 
-/// Rows of an interval: of each kind those with most waiting are told one by one.
+/// Rows of an interval: of each kind those with most waiting have rows of their own.
 const MOST: usize = 1024;
 
 /// Rows of many locks, of which those that waited least are summed up by what they are. `class` is a futex's.
@@ -52,13 +52,13 @@ pub(super) fn largest<W: Waits>(rows: &mut Vec<W>, most: usize) {
     rows.extend(sums.into_values());
 }
 
-/// Names by number, for as long as those live that have them, and some time after that.
+/// Names by number, kept while the process or thread lives and some time after that.
 pub(super) struct Names {
     names: Recent<u32, String>,
     looks: u32,
 }
 
-/// The ended are known for so many intervals at least.
+/// Names of ended threads are kept for at least this many intervals.
 const LOOKS: u32 = 16;
 
 impl Names {
@@ -82,7 +82,8 @@ impl Names {
         }
     }
 
-    /// An interval is over, in which so many lived, all of whose names are set in each.
+    /// An interval is over, in which `number` threads or processes lived, all of whose names are set in
+    /// each interval.
     pub fn living(&mut self, number: usize) {
         self.looks += 1;
         if self.looks >= LOOKS || self.names.len() > 4 * number + 4 * MOST {

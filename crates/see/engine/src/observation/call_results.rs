@@ -82,7 +82,7 @@ impl CallResults {
     }
 }
 
-/// What a link of /proc/PID/fd says, without the number of an inode: `socket` of `socket:[4711]`.
+/// The kind of file in a link of /proc/PID/fd, without the number of an inode: `socket` of `socket:[4711]`.
 fn described(link: &str) -> &str {
     let bare = link.strip_prefix("anon_inode:").unwrap_or(link);
     match bare.split_once(":[") {

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-/// It looks at all threads of the machine, so of the time one part in so many is spent on it.
+/// A correction looks at all threads of the machine, so at most one part in this many of the time is spent
+/// on it.
 const PARTS: u32 = 200;
 /// Verdicts wait no longer than this, whatever it takes.
 const LATEST: Duration = Duration::from_millis(500);
 
-/// Whether there are verdicts of which waits in progress do not know, and from when on they may be told.
+/// Whether there are verdicts that waits in progress lack, and the time from which on they may be applied.
 #[derive(Default)]
 pub(super) struct Corrections {
     due: bool,

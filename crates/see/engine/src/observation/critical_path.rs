@@ -1,4 +1,4 @@
-//! Whom idle CPUs waited for, as table `critical_path`.
+//! The threads that idle CPUs waited for, as table `critical_path`.
 //!
 //! While threads of the program run, each timer sample of one stands for its share of the CPUs that idled at that moment.
 //! While none runs, the kernel side charges the idle time to the wait that ended next. A thread that waits for
@@ -27,12 +27,12 @@ const FUNCTIONS: usize = 3;
 const LOOKED_AT: usize = 64;
 const MOST_RUNNING: usize = 16;
 
-/// Rows of a reason that are told one by one; smaller ones are put together.
+/// Rows of a reason that are reported one by one; smaller ones are put together.
 const MOST: usize = 500;
 
 type Sums = [(f64, f64); Idling::REASONS.len()];
 
-/// What samples say of the interval at hand.
+/// The samples of the current interval.
 #[derive(Default)]
 pub(super) struct CriticalPath {
     /// CPUs and looks by stack, each in parts of a sample.
@@ -43,11 +43,11 @@ pub(super) struct CriticalPath {
     spun: HashMap<(Stack, Stack), (f64, f64, u64)>,
     /// Samples of code that spins. With many CPUs, every Nth is looked at.
     spins: usize,
-    /// What was seen to idle and no sample has been charged for yet, ns of CPUs and for how long.
+    /// Idle time that no sample has been charged for yet: ns of CPUs, and ns in which there were any.
     left: [(u64, u64); Idling::REASONS.len()],
 }
 
-/// What a row is known by.
+/// The key of a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Key {
     reason: usize,
@@ -115,7 +115,7 @@ impl CriticalPath {
     ) -> Table {
         let mut sums: HashMap<Key, (f64, f64, u64)> = HashMap::new();
         let name = |tgid: u32, otherwise: &str| processes.of(tgid).unwrap_or(otherwise).to_string();
-        // What samples weigh is what the leader saw.
+        // Samples are scaled to the idle time that the leader saw.
         let mut scale = [(0.0, 0.0); Idling::REASONS.len()];
         for (i, reason) in Idling::REASONS.into_iter().enumerate() {
             let (now, before) = (now.busy[reason as usize], before.busy[reason as usize]);
@@ -190,7 +190,7 @@ impl CriticalPath {
         table(t, sums)
     }
 
-    /// What nothing has ended by the end of the observation.
+    /// Idle time that no wake-up had ended when the observation ended.
     pub fn rest(&self, now: &Snapshot) -> Table {
         let pending = now.pending.iter().enumerate().filter(|(_, p)| p.0 > 0).map(|(reason, p)| {
             let key =
@@ -242,7 +242,7 @@ fn table(t: f64, sums: HashMap<Key, (f64, f64, u64)>) -> Table {
     out.finish()
 }
 
-/// What the thread waited for whose wait ended.
+/// The reason of the wait that ended.
 fn doing(row: &Charged, name: &dyn Fn(u32, &str) -> String) -> String {
     let call = row.call.map(call_name);
     let in_call = call.as_deref().map_or(String::new(), |call| format!(" in {call}"));
@@ -277,7 +277,7 @@ fn comm(pid: u32) -> Option<String> {
 fn code(user: &[Arc<str>], kernel: &[Arc<str>]) -> String {
     let own =
         |f: &&Arc<str>| !f.starts_with('[') && !f.starts_with("__") && !is_wait_function(f) && !is_call(f);
-    // What of C lies between functions of Python is the interpreter.
+    // C functions between functions of Python are the interpreter's.
     let python = user.iter().position(|f| Pythons::is_function(f));
     let own = |(at, f): &(usize, &Arc<str>)| {
         own(f) && python.is_none_or(|first| Pythons::is_function(f) || *at < first)

@@ -1,4 +1,4 @@
-//! What idle CPUs were idle for, held to what is known exactly.
+//! The reasons why CPUs were idle, adjusted to exact measurements.
 
 use ncpu_schema::{IdleReason, Runnable};
 
@@ -18,12 +18,12 @@ pub struct Exact {
     pub stood: f64,
 }
 
-/// A timer's looks show what CPUs were idle for, and how long threads stood on run queues: `looked` seconds. A CPU that has
-/// been given a thread and is still waking up is counted among both, and too often: the timer that wakes the same CPU, or
-/// wakes late with it, finds its thread still on the queue. The CPU's own clock measures that wake-up. The rest
-/// of the idle time beside queues is no more than threads stood behind others there; the excess was one of the other reasons, by
-/// their shares. Returns the idle time by reason, and that of CPUs that were waking up: proportions of `exact.idle`, whose sum is
-/// that of `looks`, as the sum of the critical path is.
+/// A timer's looks show the reasons of idle CPUs, and how long threads stood on run queues: `looked` seconds. A CPU
+/// that has been given a thread and is still waking up is counted among both, and too often: the timer that wakes the
+/// same CPU, or wakes late with it, finds its thread still on the queue. The CPU's own clock measures that wake-up. The
+/// rest of the idle time beside queues is at most the time that threads stood behind others there; the excess belongs
+/// to the other reasons, by their shares. Returns the idle time by reason, and that of CPUs that were waking up:
+/// proportions of `exact.idle`, whose sum is that of `looks`, as the sum of the critical path is.
 pub fn held_to(exact: Exact, looked: f64, looks: Reasons) -> (Reasons, f64) {
     let seen: f64 = looks.iter().sum();
     if seen <= 0.0 {

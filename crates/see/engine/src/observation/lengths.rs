@@ -15,7 +15,7 @@ use crate::names::{Symbols, call_name};
 /// Locks, devices or calls of a kind that have rows of their own in an interval: those with most time.
 const MOST: usize = 12;
 
-/// What has lengths: kind, code and process.
+/// The key of a distribution: kind, code and process.
 type Key = (Length, u64, u32);
 
 /// The table of an interval.
@@ -33,7 +33,7 @@ pub(super) fn table(
     }
     let mut order: Vec<(Key, u64)> = sizes.into_iter().collect();
     order.sort_by_key(|(key, size)| (key.0, Reverse(*size), key.1, key.2));
-    // By kind, the number of those that have a name of their own.
+    // Names given so far, by kind.
     let mut told: HashMap<Length, usize> = HashMap::new();
     let mut names: HashMap<Key, (Option<String>, Option<String>)> = HashMap::new();
     for (key, _) in order {
@@ -55,7 +55,7 @@ pub(super) fn table(
         };
         names.insert(key, name);
     }
-    // What was measured, of what, in which program, and the bin.
+    // Kind, object, program, and the two bounds of the bin.
     type Of = (Length, Option<String>, Option<String>, u64, u64);
     let mut sums: BTreeMap<Of, u64> = BTreeMap::new();
     for of in counts {

@@ -94,15 +94,15 @@ fn runnable_table(t: f64, new: &[Runnables], idle: [f64; Runnable::ALL.len()]) -
     rows.finish()
 }
 
-/// What was told of a thread so far, and in how many tables since then it was missing.
+/// The last reported state of a thread, and the number of tables since then in which it was missing.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     told: ThreadOut,
     missing: u32,
 }
 
-/// In so many tables a thread may be missing before its last record comes. One whose record was dropped is forgotten
-/// then.
+/// Number of tables in which a thread may be missing before its last record comes. A thread whose record was dropped
+/// is forgotten then.
 const MISSING: u32 = 32;
 
 /// Notes kept: some name processes and files, of which there are ever more.
@@ -154,7 +154,7 @@ pub struct Observation {
     dropped: HashMap<&'static str, u64>,
 }
 
-/// What ended the waiting.
+/// The reason why the wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     /// The program has ended.
@@ -171,7 +171,7 @@ impl Observation {
     /// # Errors
     /// See [`Engine::attach`].
     pub fn begin(config: &Config) -> bpf_support::Result<Observation> {
-        // Meanwhile, for it takes half as long as attaching.
+        // Loaded while the engine attaches, for it takes half as long as attaching.
         let mut symbols = Symbols::of_bpf();
         symbols.load_kernel_aside();
         let mut engine = Engine::attach(config)?;
@@ -256,14 +256,14 @@ impl Observation {
         self.samples.keep_threads();
     }
 
-    /// What each thread was executing in the interval whose tables came last. Each is handed over once.
+    /// The stacks of each thread in the interval of the last tables. Each is returned once.
     pub fn take_thread_stacks(&mut self) -> Vec<ThreadStack> {
         self.samples.take_threads()
     }
 
     /// Tells the program that is about to be let go, so that its locks are traced from the beginning.
     pub fn expect(&mut self, program: &Path) {
-        // Until now it was held, which is no part of its life.
+        // The program was held until now; its life begins here.
         if let Some(time) = &mut self.thread_time {
             *time = ThreadTime::begin(&self.engine.threads().unwrap_or_default(), MISSING);
         }
@@ -272,7 +272,7 @@ impl Observation {
         }
     }
 
-    /// What could not be observed, one line each.
+    /// Parts of the machine that could not be observed, one line each.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.engine.notes();
         notes.extend(self.notes.iter().chain(self.locks.notes()).chain(self.placement.notes()).cloned());
@@ -311,7 +311,8 @@ impl Observation {
                 self.tick(sink)?;
             }
             if self.placement.due(now) {
-                // A look may wait long for the lock of a program's memory; who has begun is met while it lives.
+                // A look may wait long for the lock of a program's memory; processes that have begun are
+                // registered before, while they live.
                 self.receive();
                 self.engine.rest_contentions();
                 self.engine.rest_switches();
@@ -358,8 +359,7 @@ impl Observation {
         self.engine.trace_flush_calls(self.symbols.flush_code());
     }
 
-    /// Looks where the program's memory lies. What a process showed at its last look stands when it has
-    /// ended.
+    /// Looks where the program's memory lies. The last look at a process stays valid after it has ended.
     fn look<E>(
         &mut self,
         interval: Duration,
@@ -486,7 +486,8 @@ impl Observation {
         }
     }
 
-    /// Charges waits in progress for what has been judged: whoever it was waits still, or has just waited.
+    /// Charges waits for futexes that have been judged since they began: their threads wait still, or have
+    /// just waited.
     fn correct(&mut self, last: bool) {
         let began = Instant::now();
         if !self.corrections.begin(began, last) {
@@ -503,7 +504,7 @@ impl Observation {
         !self.symbols.kernel_loaded() && (!self.samples.is_empty() || self.engine.lock_events() > 0)
     }
 
-    /// One stack in so many contentions is walked now.
+    /// The number of contentions of which one has its stack walked now.
     pub fn walked_every(&self) -> u32 {
         self.engine.walked_every()
     }
@@ -529,7 +530,7 @@ impl Observation {
         snap.keep_counted(&self.before);
         self.receive();
         self.correct(true);
-        // What follows may take its time, and programs that have just begun may not.
+        // The next steps may take long, and locks of programs that have just begun may not wait for them.
         if let Some(locks) = &mut self.user_locks {
             locks.look(&mut self.engine, Instant::now());
         }
@@ -722,8 +723,8 @@ impl Observation {
         })
     }
 
-    /// Takes in the lives of threads, before waits are read: a wait that ends in between is known as one that goes on, and
-    /// by what it is for. Those that end in between are told with the next.
+    /// Takes in the lives of threads before waits are read: a wait that ends in between counts as one in progress,
+    /// under its reason. Threads that end in between come with the next tables.
     fn live_up_to_now(&mut self) {
         if self.thread_time.is_none() {
             return;
@@ -736,8 +737,8 @@ impl Observation {
         }
     }
 
-    /// What each thread did since the last table: living ones from the iterator, ended ones from
-    /// what they left behind. And the seconds that all of them stood on run queues, and table `bound`.
+    /// The time of each thread since the last table: living threads from the iterator, ended ones from
+    /// their last record. Also the seconds that all of them stood on run queues, and table `bound`.
     /// `struck` is how often a timer met user code, and anything of the program.
     fn thread_table(&mut self, t: f64, struck: (u64, u64), spins: Coverage) -> (Table, f64, Table) {
         let mut out = threads::Rows::new();
@@ -810,13 +811,13 @@ impl Observation {
             let new = |now: u64, before: u64| Some(now.saturating_sub(before));
             let traced = |count: Option<u64>| count.filter(|_| measured[Microstate::Usr as usize]);
             let [lck, slp] = [Microstate::Lck, Microstate::Slp].map(|state| state as usize);
-            // Sleep that turned out to be a wait for a lock after it was told stays sleep.
+            // Sleep that turned out to be a wait for a lock after it was reported stays sleep.
             let told_as_sleep = before.micro[slp].saturating_sub(now.micro[slp]);
             let spent = |state: Microstate| {
                 let i = state as usize;
                 since(now.micro[i], before.micro[i] + if i == lck { told_as_sleep } else { 0 })
             };
-            // What tracing its calls and faults took is not the thread's.
+            // The overhead of tracing a thread's calls and faults is not the thread's own time.
             let mut on_cpu = Microstate::ON_CPU.map(|state| spent(state).unwrap_or(0.0));
             let own = costs.map(|costs| {
                 let calls = now.scl.saturating_sub(before.scl);
@@ -890,12 +891,12 @@ impl Observation {
         Ok(self.notes())
     }
 
-    /// Hands over the last rows and the summary, as [`Observation::finish`] does, and goes on: what comes next belongs to
-    /// other tables, whose times count from the moment that is returned. Every wait is in the tables of the moment it ends
-    /// in, and all CPU time in one of them.
+    /// Hands over the last rows and the summary, as [`Observation::finish`] does, and goes on: later rows belong to
+    /// other tables, whose times count from the returned moment. Every wait is in the tables of the moment it ends in,
+    /// and all CPU time in one of them.
     ///
     /// # Errors
-    /// What `sink` returns. What was handed over before is not handed over again.
+    /// Those of `sink`. Tables that were handed over before are not handed over again.
     pub fn turn<E>(&mut self, sink: &mut dyn FnMut(&Table) -> Result<(), E>) -> Result<f64, E> {
         let concluded = self.conclude(None, sink);
         self.since = self.before.elapsed;
@@ -914,7 +915,7 @@ impl Observation {
         concluded.map(|()| self.since)
     }
 
-    /// When the observation was so many seconds old.
+    /// The moment when the observation was `elapsed` seconds old.
     pub fn when(&self, elapsed: f64) -> Instant {
         let ago = self.engine.age().saturating_sub(Duration::from_secs_f64(elapsed.max(0.0)));
         let now = Instant::now();
@@ -974,7 +975,7 @@ impl Observation {
         }
     }
 
-    /// What to say of the program's processes that live on after the one that was started, as those of a daemon do.
+    /// A note on processes of the program that outlive the one that was started, as those of a daemon do.
     fn left_behind(&self) -> Option<String> {
         let alive = |pid: u32| {
             let stat = process::read(&process_dir(pid).join("stat")).unwrap_or_default();

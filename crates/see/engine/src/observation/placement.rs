@@ -10,7 +10,7 @@ use crate::numa::{Config, Numa, Scope};
 
 /// The first look at a program comes this soon: most end before the second.
 const FIRST: Duration = Duration::from_millis(100);
-/// Looking takes at most one part in so many of all CPUs' time …
+/// Looks take at most one part in this many of all CPUs' time …
 const COST: u32 = 50;
 /// … and of the time of the one CPU it is done on, while the program's mmap_lock is held.
 const OWN_COST: u32 = 4;
@@ -26,7 +26,7 @@ pub(super) struct Placement {
 }
 
 impl Placement {
-    /// Begins charging CPU time to nodes, where there are several; tells what is missing.
+    /// Begins charging CPU time to nodes if there are several; also returns a note on missing parts.
     pub fn begin() -> (Placement, Option<String>) {
         let nodes = std::fs::read_to_string(Path::new("/sys/devices/system/node/has_memory"));
         let many = nodes.is_ok_and(|n| n.contains([',', '-']));
@@ -71,7 +71,7 @@ impl Placement {
     pub fn look(&mut self, interval: Duration) -> Vec<Table> {
         let Some(numa) = &mut self.numa else { return Vec::new() };
         let began = Instant::now();
-        // Who lives is met again before the next look.
+        // Living processes are registered again before the next look.
         let tables = numa.look_at(std::mem::take(&mut self.pids).into_iter().collect());
         let cpus = numa.topology().ncpu().max(1) as u32;
         self.pause = (self.pause * 2).min(interval).max(began.elapsed() * OWN_COST.max(COST / cpus));
@@ -79,7 +79,7 @@ impl Placement {
         tables
     }
 
-    /// What was missing.
+    /// Notes on missing parts.
     pub fn notes(&self) -> &[String] {
         self.numa.as_ref().map_or(&[], |n| n.notes())
     }

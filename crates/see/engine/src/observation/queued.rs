@@ -16,7 +16,7 @@ use super::throttle::chain;
 use crate::bpf_support::namespace::{self, process_dir};
 use crate::engine::{self, ThreadOut};
 
-/// In an interval the causes of so many processes are looked for: those with most time.
+/// Processes of an interval whose advantage is explained: those with most time.
 const MOST: usize = 8;
 /// Rows of an interval; those with least time are summed up.
 const ROWS: usize = 256;
@@ -26,13 +26,13 @@ const TOLD: usize = 64;
 /// ns behind a process below which nobody asks why, and on run queues below which threads are not told again.
 const LEAST: u64 = 1_000_000;
 
-/// What right processes have to CPUs.
+/// The scheduling rights of the program and of the processes ahead of it.
 #[derive(Default)]
 pub(super) struct Queued {
-    /// `None` where there is no such controller.
+    /// `None` without such a controller in the hierarchy.
     cpu: Option<Hierarchy>,
     cpuset: Option<Hierarchy>,
-    /// What right the program had when it was seen last: it may have ended since.
+    /// The rights of the program when it was last seen: it may have ended since.
     ours: Option<(Class, Option<String>)>,
     /// CPUs online when the interval began.
     online: Vec<u32>,
@@ -137,7 +137,8 @@ impl Queued {
         rows.finish()
     }
 
-    /// What gives another process more right to a CPU than the program has, and what changes that.
+    /// The reason why another process has more right to a CPU than the program, and the command that
+    /// changes it.
     fn why(&self, other: u32) -> Option<(String, String)> {
         let ((ours, group), theirs) = (self.ours.as_ref()?, Class::of(other)?);
         if let Some(class) = theirs.real_time()

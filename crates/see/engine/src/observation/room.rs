@@ -21,7 +21,7 @@ const PROCESSES: usize = 64;
 const MAX_PROCESSES: usize = 4096;
 const MAX_GROUPS: usize = 4096;
 
-/// What the program's groups and processes had left.
+/// The limits of the program's groups and processes, and their highest use.
 #[derive(Default)]
 pub(crate) struct Room {
     rooms: Rooms,

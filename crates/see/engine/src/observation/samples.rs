@@ -1,4 +1,4 @@
-//! What samples and stacks say, with names.
+//! Tables of samples and stacks, with names.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -106,8 +106,8 @@ fn waits_for_cpus(kernel: &[&str]) -> bool {
     kernel.iter().any(|f| f.starts_with("smp_call_function_") || f.contains("csd_lock_wait"))
 }
 
-/// What a shootdown is for: the system call, or what else the CPU was at, and the kernel function that
-/// asked.
+/// The cause of a shootdown: the system call, or another activity of the CPU, and the kernel function that
+/// asked for it.
 fn behind_shootdown<'a>(kernel: &[&'a str]) -> (&'a str, &'a str) {
     let rest: Vec<&str> = kernel.iter().copied().filter(|f| !is_tlb(f)).collect();
     let of = match kernel_class(&rest) {
@@ -121,7 +121,7 @@ fn behind_shootdown<'a>(kernel: &[&'a str]) -> (&'a str, &'a str) {
     (of, asked(kernel.iter().copied()))
 }
 
-/// What one thread was executing, with names.
+/// The code that one thread was executing, with names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ThreadStack {
     /// The process.
@@ -216,7 +216,7 @@ impl Samples {
         self.by_thread = Some(Vec::new());
     }
 
-    /// What threads were executing before the last tables, taken out.
+    /// Takes the stacks of threads before the last tables.
     pub fn take_threads(&mut self) -> Vec<ThreadStack> {
         self.by_thread.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -460,6 +460,6 @@ mod tests {
         assert_eq!(told, [(7, 8, 0.1), (7, 9, 0.2)]);
         assert!(threads[0].stack.starts_with("worker;"), "{}", threads[0].stack);
         samples.tables(1.0, &mut symbols, 10, &|_| None, &mut unnamed);
-        assert!(samples.take_threads().is_empty(), "each is told once");
+        assert!(samples.take_threads().is_empty(), "each is returned once");
     }
 }

@@ -31,7 +31,7 @@ const MOST: usize = 64;
 /// Processes that are remembered.
 const KNOWN: usize = 4096;
 
-/// Processes whose environment has been looked at.
+/// Processes whose environment has been read.
 #[derive(Default)]
 pub(super) struct Settings {
     looked: HashSet<u32>,
@@ -46,11 +46,11 @@ impl Settings {
         }
     }
 
-    /// The table of those that were met since the last one.
+    /// The settings of processes that appeared since the last table.
     pub fn table(&mut self, t: f64, processes: &Names) -> Table {
         let mut rows = settings::Rows::new();
         for tgid in self.new.drain(..) {
-            // A process may be gone, or belong to somebody whose environment is not shown.
+            // A process may be gone, or belong to a user whose environment is not readable.
             let Ok(environment) = process_text(&process_dir(tgid), tgid, "environ") else { continue };
             for (name, value) in found(&environment) {
                 rows.push(settings::Row {

@@ -127,7 +127,7 @@ impl Shortage {
         self.last.delayed_acks.saturating_sub(before.delayed_acks)
     }
 
-    /// From now on tells what happens from now on.
+    /// Starts anew: the next tables show changes from this moment on.
     pub fn turn(&mut self) {
         self.before = self.last.clone();
         self.most = self.last.memory.clone();

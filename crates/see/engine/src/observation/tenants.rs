@@ -1,7 +1,7 @@
 //! Time of the machine by tenant, and losses of tenants to each other.
 //!
-//! The BPF programs know tenants by numbers that are given away again; here each has a number of its own for as long as it is
-//! remembered, and names, which tables get once.
+//! The BPF programs know tenants by numbers that are reused; here each has a number of its own while it is remembered,
+//! and a name, which tables get once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -348,7 +348,8 @@ impl Tenants {
             sum.count += count;
         };
         let (kernel, spent) = (u64::from(tenant::KERNEL), &shares.spent);
-        // What was divided is a sample of what threads stood in all, which is exact; and waits may have begun before the interval.
+        // `divided` comes from samples of the time that threads stood, whose sum is known exactly; and waits may have
+        // begun before the interval.
         let mut divided: HashMap<u32, f64> = HashMap::new();
         let of_queues = |row: &&Lost| [Lost::QUEUE, Lost::QUOTA, Lost::SOFTIRQ].contains(&row.cause);
         for row in lost.iter().filter(of_queues) {
@@ -631,8 +632,8 @@ fn network_part(lost: &[Lost], spent: &BTreeMap<u32, Spent>) -> f64 {
     if all > 0 { (network as f64 / all as f64).min(1.0) } else { 0.0 }
 }
 
-/// Packets that the network's softirqs served, by tenant: those sent to this machine's own sockets by who sent them, those from outside
-/// by who reads them.
+/// Packets that the network's softirqs served, by tenant: packets sent to this machine's own sockets are the sender's,
+/// packets from outside the reader's.
 fn packets_of(spent: &BTreeMap<u32, Spent>) -> Vec<(u32, f64)> {
     let sum = |of: fn(&Spent) -> u64| spent.values().map(of).sum::<u64>() as f64;
     let (sent, received) = (sum(|one| one.sent), sum(|one| one.received));
@@ -641,8 +642,8 @@ fn packets_of(spent: &BTreeMap<u32, Spent>) -> Vec<(u32, f64)> {
     spent.iter().map(of).filter(|(_, packets)| *packets > 0.0).collect()
 }
 
-/// Table `tenant_idle`: for whom CPUs idled, by reason; the row without a tenant is what they idled for nobody. The sums are those of
-/// table `idle_time`.
+/// Table `tenant_idle`: idle time by the tenant that waited and by reason; the row without a tenant is idle time that
+/// belongs to no tenant. The sums are those of table `idle_time`.
 fn idle_table(
     t: f64,
     idle: &[f64; IdleReason::ALL.len()],

@@ -1,8 +1,9 @@
 //! Table `thread_time`: the lives of the program's threads by role, and by what they did.
 //!
-//! Lives are exact: they are the threads' own microstates. What a thread off CPU waited for, the BPF programs add up thread by
-//! thread as well; rows by object divide that further. Sleeps that were only timed are divided as those are that were
-//! chosen by chance. So the rows of an interval sum to the lives whatever was sampled or found no room.
+//! Lives are exact: they are the threads' own microstates. The BPF programs add up the reasons of time off CPU thread
+//! by thread as well; rows by object divide those further. Sleeps of which only the time was taken are divided in
+//! proportion to the sleeps chosen by chance. So the rows of an interval sum to the lives, whatever was sampled or
+//! found no room.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -40,7 +41,7 @@ struct Wait {
     ns: u64,
 }
 
-/// What was told of a thread so far.
+/// The state of a thread as last reported.
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
     by: [u64; LIVES],
@@ -80,7 +81,7 @@ impl Told {
 /// Process and role.
 type Role = (String, String);
 
-/// What the threads of a role did in an interval.
+/// The time of a role's threads in an interval.
 #[derive(Debug, Default)]
 struct Lived {
     /// ns.
@@ -205,7 +206,7 @@ impl ThreadTime {
             }
             let by = spent(&now.by, &was.by, asleep);
             lived.by.iter_mut().zip(by).for_each(|(sum, ns)| *sum += ns);
-            // What of a wait was told before is not told again.
+            // The part of a wait that was reported before is not reported again.
             for (wait, sign) in [(was.wait, -1), (now.wait, 1)] {
                 if let Some(wait) = wait {
                     lived.object(&wait.row, sign * wait.ns as i64);
@@ -341,7 +342,7 @@ fn push(
     });
 }
 
-/// What the thread slept for that others waited for.
+/// What the thread slept for while others waited for it.
 fn holder_in(row: &TimeRow) -> String {
     let kind = match row.asleep_life {
         Life::Futex => "a futex",
@@ -360,8 +361,8 @@ fn holder_in(row: &TimeRow) -> String {
     kind.into()
 }
 
-/// How `asleep` ns of an interval are spent by kind of wait. What was told as one kind while it lasted stays that, should it
-/// turn out to have been another.
+/// How `asleep` ns of an interval are spent by kind of wait. A wait that was reported as one kind while it lasted stays
+/// that kind, should it turn out to have been another.
 fn spent(now: &[u64; LIVES], was: &[u64; LIVES], asleep: u64) -> [u64; LIVES] {
     let mut by: [u64; LIVES] = std::array::from_fn(|i| now[i].saturating_sub(was[i]));
     let sum: u64 = by.iter().sum();
@@ -407,7 +408,7 @@ fn divided(lived: &Lived) -> Vec<(TimeRow, Part)> {
     let mut out: Vec<(TimeRow, Part)> = Vec::new();
     let unknown = |life: Life| TimeRow { life, what: 1, stands: true, ..TimeRow::default() };
     let sorted = |objects: &HashMap<(u32, Life, u64), Object>| {
-        // A wait that was told while it lasted still has to be counted, with who ended it.
+        // A wait that was reported while it lasted still has to be counted, with the thread that ended it.
         let mut all: Vec<Object> =
             objects.values().filter(|o| o.ns > 0 || o.row.count > 0).copied().collect();
         all.iter_mut().for_each(|o| o.ns = o.ns.max(0));
@@ -443,7 +444,7 @@ fn divided(lived: &Lived) -> Vec<(TimeRow, Part)> {
     out
 }
 
-/// What an object is in the table, and its name.
+/// The activity that an object stands for in the table, and its name.
 pub(super) fn meaning(
     row: &TimeRow,
     pool: bool,
@@ -453,12 +454,12 @@ pub(super) fn meaning(
     let known = row.what > 1;
     let call = || known.then(|| call_name((row.what - CALL_CODE) as u32));
     let lock = |locks: &mut LockTables, symbols: &mut Symbols| {
-        // An address says nothing: who waits has not been looked at yet.
+        // A bare address is not a name: the waiter has not been looked at yet.
         let name = known.then(|| locks.name_of(symbols, row.tgid, row.what).to_string());
         name.filter(|name| !name.starts_with("0x"))
     };
     match row.life {
-        // A lock, a condition or a pool's: none of its waits was followed.
+        // A lock, a condition or a thread pool's futex: its waits were not followed.
         Life::Futex if !known && (row.stands || row.count > 0) => (Activity::Thread, Some("futex".into())),
         Life::Futex if !known => (Activity::Idle, None),
         Life::Futex => {
@@ -486,7 +487,7 @@ pub(super) fn meaning(
     }
 }
 
-/// Who is at the other end of a socket, by the code of thread_time.h.
+/// The peer of a socket, by the code of thread_time.h.
 fn peer(code: u64) -> (Activity, Option<String>) {
     let port = code & 0xffff;
     let address = Ipv4Addr::from((code >> 16) as u32);

@@ -44,7 +44,7 @@ struct Told {
 /// The groups the program's processes are in, and those above them.
 #[derive(Default)]
 pub(crate) struct Throttle {
-    /// `None` where there is no CPU controller.
+    /// `None` if the machine has no CPU controller.
     hierarchy: Option<Hierarchy>,
     /// The hierarchy whose files count CPU time. Only where the whole machine is observed: else a group's time is not the
     /// program's alone.
@@ -54,7 +54,7 @@ pub(crate) struct Throttle {
 }
 
 impl Throttle {
-    /// Begins with the process that is observed, whose group is known before it runs.
+    /// Begins with the observed process, whose group is known before it runs.
     pub fn begin(target: &Target) -> Throttle {
         let find = |controller| Hierarchy::find(Path::new("/"), controller).unwrap_or_default();
         // Version 2 counts in each group, without a controller.
@@ -73,7 +73,8 @@ impl Throttle {
         for pid in self.processes.due(living) {
             let Some(group) = hierarchy.group_of(pid) else { continue };
             for group in chain(&group) {
-                // What a group counted before it was seen was not of this program, or not of now.
+                // Counts of a group from before it was seen belong to other programs, or to an earlier
+                // time.
                 if self.groups.contains_key(group) {
                     continue;
                 }

@@ -31,7 +31,7 @@ const ADDRESSES: usize = 256;
 const FIRST_CACHE: f64 = 768.0;
 /// Pairs of samples with the same line at least, to estimate the number of lines.
 const PAIRS: f64 = 8.0;
-/// Processes whose mappings are read to name data, in a table.
+/// Processes whose mappings are read to name data, per table.
 const NAMED: usize = 8;
 
 /// A timer met user code.
@@ -78,7 +78,7 @@ pub(super) struct UserCode {
     /// Samples that wait, those included.
     waiting: usize,
     lines: Lines,
-    /// Samples that were told, by thread, function, instruction and cause.
+    /// Samples by thread, function, instruction and cause.
     rows: HashMap<Row, f64>,
     /// Samples by process and address that waited for memory.
     memory: HashMap<(u32, u64, UserCause), f64>,
@@ -320,7 +320,8 @@ impl UserCode {
             .take(NAMED)
             .filter_map(|(tgid, _)| Some((tgid, process_text(&process_dir(tgid), tgid, "maps").ok()?)))
             .collect();
-        // What waited for memory is put together by what it lies in, and shared lines are each their own.
+        // Samples that waited for memory are summed by the object they fell in; each shared line is an
+        // object of its own.
         type Object = (u32, String, Option<u64>);
         let mut objects: HashMap<Object, (UserCause, f64)> = HashMap::new();
         for ((tgid, line, cause), samples) in std::mem::take(&mut self.memory) {
@@ -369,7 +370,7 @@ fn are_near(lines: &[u64]) -> bool {
     pairs >= PAIRS && n * n / 2.0 / pairs <= FIRST_CACHE
 }
 
-/// What data that is no variable lies in.
+/// The kind of memory that unnamed data lies in.
 fn kept_in(region: &str) -> String {
     match region {
         "[heap]" | "[anon]" => "heap".into(),

@@ -72,7 +72,7 @@ impl Line {
         if self.changes < CHANGES || second < SECOND {
             return None;
         }
-        // Whoever writes moves the line, whatever the others do with it.
+        // A write moves the line, whatever the other threads do with it.
         let pairs = self.threads.iter().enumerate().flat_map(|(i, a)| {
             self.threads.iter().enumerate().filter(move |(j, _)| *j != i).map(move |(_, b)| (a, b))
         });
@@ -203,6 +203,6 @@ mod tests {
             (2, 0x103c, 16, true),
         ]);
         assert_eq!(lines.get(1, 0x1000).unwrap().words(), "+8 +16 +32 +60");
-        assert_eq!(lines.get(1, 0x1000).unwrap().first_word(), 8, "of those with as many threads the first");
+        assert_eq!(lines.get(1, 0x1000).unwrap().first_word(), 8, "the first of the words with most threads");
     }
 }

@@ -1,4 +1,4 @@
-//! Finds the programs and libraries whose locks tell of their waits by static tracepoints (libncpu's), and has them
+//! Finds the programs and libraries whose locks have static tracepoints for their waits (libncpu's), and has them
 //! traced.
 //!
 //! A tracepoint is attached to a file, once, and from then on works in all processes that map it, those to come
@@ -23,9 +23,10 @@ use ncpu_symbols::code_files;
 const AFTER: [u64; 7] = [0, 2, 10, 50, 200, 1000, 4000];
 /// Looks in a second: some 50 µs each.
 const MAX_LOOKS: usize = 200;
-/// Of these, as many are for processes that were there before.
+/// Of these, looks at processes that were seen before.
 const AGAIN: usize = 16;
-/// A program whose processes were looked at so often in vain is known.
+/// A program whose processes were looked at in vain this many times is not looked at any more when it
+/// begins.
 const ENOUGH: u32 = 4 * AFTER.len() as u32;
 /// Processes waiting for a look; more are met when the others are through.
 const MAX_WAITING: usize = 4096;
@@ -43,7 +44,7 @@ pub(super) struct UserLocks {
     vain: HashMap<(u64, u64), u32>,
     waiting: Vec<(Instant, u32, usize)>,
     known: HashSet<u32>,
-    /// The process looked at last of those that were there before.
+    /// The process of the last repeated look.
     last: u32,
     second: Option<Instant>,
     looks: usize,
@@ -85,7 +86,7 @@ impl UserLocks {
         }
     }
 
-    /// The processes there are. Some of those known are looked at again.
+    /// Takes the list of living processes. Some of the known ones are looked at again.
     pub fn living(&mut self, pids: &[u32], now: Instant) {
         for &pid in pids {
             if !self.known.contains(&pid) {
@@ -109,7 +110,7 @@ impl UserLocks {
         self.waiting.iter().map(|w| w.0).min().map(|next| second.map_or(next, |s| next.max(s)))
     }
 
-    /// Looks at those whose time has come.
+    /// Looks at the processes that are due.
     pub fn look(&mut self, engine: &mut Engine, now: Instant) {
         if self.second.is_none_or(|s| now.duration_since(s) >= Duration::from_secs(1)) {
             (self.second, self.looks) = (Some(now), 0);
@@ -144,7 +145,7 @@ impl UserLocks {
         }
     }
 
-    /// What could not be traced, a line each.
+    /// Files that could not be traced, a line each.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

@@ -1,9 +1,9 @@
-//! What threads that sleep in a futex wait for: a verdict for each futex, or for each place at which one is waited for.
+//! Why threads sleep in a futex: a verdict for each futex, or for each place at which one is waited for.
 //!
-//! A mutex is one whoever waits for it. But many a thread sleeps in one futex of its own for all that it ever waits for
-//! (a Java thread, a PostgreSQL backend, a parked Rust thread). There a place decides: the futex, the stack pointer, and
-//! the word of the stack that told, a return address; the kernel side looks for all three at the next wait. Where nothing
-//! tells, the wait stays one for something unknown, which is no lock.
+//! A mutex is a mutex for every waiter. But many threads sleep in one futex of their own for every kind of wait (a Java
+//! thread, a PostgreSQL backend, a parked Rust thread). There the place decides: the futex, the stack pointer, and the
+//! deciding word of the stack, a return address; the kernel side looks for all three at the next wait. If no pattern
+//! matches, the reason of the wait stays unknown, and it does not count as a lock.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,17 +21,18 @@ const MAX_JUDGED: u32 = 500;
 const MAX_KEYS: usize = 1 << 13;
 /// Places of a generation: some 600 bytes each.
 const MAX_PLACES: usize = 1 << 12;
-/// Stacks with code of a virtual machine that had no names when they were judged: kept, and looked at again as often.
+/// Stacks with code of a virtual machine that had no names when they were judged: kept, and looked at again at this
+/// interval.
 const MAX_DOUBTS: usize = 64;
 const AGAIN: Duration = Duration::from_secs(1);
 /// The first number of a place: 0 and 1 stand for none and for many (`OTHERS` of engine.h).
 const FIRST: u32 = 2;
 
-/// What is told of waits at a place.
+/// The verdict on waits at a place, and its names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub class: FutexClass,
-    /// What the lock is to its users, and what helps.
+    /// The lock's name for its users, and the remedy.
     pub pattern: Option<Arc<str>>,
     pub advice: Option<Arc<str>>,
     pub caller: Option<Arc<str>>,
@@ -103,7 +104,7 @@ impl Waiters {
         }
     }
 
-    /// What was told of the waits of a row: by its place, or by its futex where these had none yet.
+    /// The verdict on the waits of a row: by its place, or by its futex where the waits had no place yet.
     pub fn place(&mut self, row: &FutexWaits) -> Option<Arc<Place>> {
         let place = match u32::try_from(row.place).unwrap_or(0) {
             place if place >= FIRST => place,
@@ -142,7 +143,7 @@ impl Waiters {
         self.judged <= MAX_JUDGED
     }
 
-    /// What a waiter's stack tells, for the kernel side; `None` where there is no time to look.
+    /// Judges a wait by the waiter's stack, for the kernel side; `None` if there is no time to look.
     pub fn judge(
         &mut self,
         symbols: &mut Symbols,
@@ -156,7 +157,7 @@ impl Waiters {
         }
         let named = self.frames(symbols, stack, copy);
         if again && self.class_of(&named).1 == FutexClass::Unknown {
-            // A stack that does not tell is no reason to doubt one that did.
+            // A stack that no pattern matches does not overrule an earlier verdict.
             return Some(Vec::new());
         }
         let before = again.then(|| self.keys.peek(&futex_key(stack.tgid, futex)).map(|k| k.class)).flatten();
@@ -177,8 +178,8 @@ impl Waiters {
         Some(verdicts)
     }
 
-    /// Verdicts on waits whose stacks have got more names since they were judged. A wait that goes on keeps the verdict it
-    /// has; the next at that place has this one.
+    /// Verdicts on waits whose stacks have got more names since they were judged. A wait in progress keeps its verdict;
+    /// the next wait at that place gets the new one.
     pub fn judge_again(&mut self, symbols: &mut Symbols, now: Instant) -> Vec<Verdict> {
         if self.doubts.is_empty() || self.doubted.is_some_and(|at| now < at + AGAIN) {
             return Vec::new();
@@ -204,7 +205,7 @@ impl Waiters {
         verdicts
     }
 
-    /// What a stack with names tells of a wait.
+    /// The class of a wait by the names on its stack.
     fn class_of(&self, named: &Named) -> (Option<Told>, FutexClass) {
         let names: Vec<&str> = named.frames.iter().map(|f| &**f).collect();
         let told = self.patterns.judge(&names);

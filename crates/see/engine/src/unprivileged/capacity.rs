@@ -32,7 +32,7 @@ impl Ticks {
 
     fn parse(text: &[u8]) -> Ticks {
         let mut out = Ticks::default();
-        // What is damaged is left out, with the CPUs behind it: they are not accounted for.
+        // Damaged parts are left out, with the CPUs behind them: these CPUs are not accounted for.
         let _ = parse::stat(text, |cpu, times| {
             out.cpus.insert(cpu, times);
         });
@@ -107,7 +107,7 @@ pub(super) fn divide(
             Program::ByCpu(clocks) => clocks.get(&cpu).copied().unwrap_or(0.0).min(elapsed),
             Program::Together(_) | Program::Everything => 0.0,
         };
-        // The clock is exact, and idle time is told to the tick.
+        // The clock is exact, and idle time has the resolution of a tick.
         let idle = (since(IDLE) + since(IOWAIT)).min(elapsed - clock);
         let busy = elapsed - idle;
         let interrupts = [IRQ, SOFTIRQ].map(since);
@@ -118,7 +118,7 @@ pub(super) fn divide(
         spent[CpuState::Idle as usize] = idle;
         spent[CpuState::Hardirq as usize] = hard;
         spent[CpuState::Softirq as usize] = soft;
-        // Interrupts strike whoever runs, and his clock runs on.
+        // Interrupts strike the running program, and its clock runs on.
         spent[CpuState::Program as usize] = if busy > 0.0 { clock * rest / busy } else { 0.0 };
         rests.push(rest);
         out.insert(cpu, spent);

@@ -1,8 +1,8 @@
-//! What idle CPUs were idle for, from looks at the program's threads.
+//! The reasons why CPUs were idle, from looks at the program's threads.
 
 use ncpu_schema::IdleReason;
 
-/// What was so since the look before.
+/// Sums since the previous look.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Look {
     /// Seconds since then.
@@ -51,13 +51,13 @@ impl Idle {
         if look.seconds <= 0.0 {
             return;
         }
-        // The program was active for at least as long as its busiest thread was, and no longer than all of them. Those
-        // too short to be seen are taken to have run one after another.
+        // The program was active for at least as long as its busiest thread, and at most for the sum of all. Threads
+        // that were too short to be seen are taken to have run one after another.
         let busiest = look.busiest + look.unseen + self.ahead;
         self.ahead = (busiest - look.seconds).clamp(0.0, BEHIND);
         let least = busiest.min(look.seconds);
         let active = if look.active { look.ran.min(look.seconds).max(least) } else { least };
-        // Idle time is told to the tick, so only its share while nothing was active counts.
+        // Idle time has the resolution of a tick, so only its share while nothing was active counts.
         let could = look.cpus * look.seconds - look.ran;
         let asleep = (look.cpus * (look.seconds - active) / could.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
         let mut left = look.idle;

@@ -28,14 +28,14 @@ const PROCESSES: usize = 4096;
 /// Rows of a table: of a program with more locks, those waited for longest.
 const ROWS: usize = 4096;
 
-/// What a process that has the library maps.
+/// The file that every process with the library maps.
 const LIBRARY: &[u8] = b"/libncpu_locks.so";
 
 /// The files of a program's processes.
 pub(super) struct Locks {
     dir: Dir,
     processes: BTreeMap<String, Process>,
-    /// Files that are none of ours, or too many.
+    /// Files that are not ours, or too many.
     refused: BTreeSet<String>,
     /// Waits without an entry, and threads without a place, of processes that are gone.
     untold: (u64, u64),
@@ -52,7 +52,7 @@ struct Process {
     file: File,
     pid: u32,
     threads: Vec<Sums>,
-    /// What was told of each entry: its waits and ns.
+    /// The reported part of each entry: its waits and ns.
     told: HashMap<(usize, usize), (u64, u64)>,
 }
 
@@ -102,7 +102,7 @@ pub(super) struct New {
     pub maps: Vec<u8>,
 }
 
-/// What came since the last look.
+/// Waits since the last look.
 #[derive(Default)]
 pub(super) struct Look {
     /// Seconds that threads waited for locks; 0 is a thread that has ended.
@@ -199,7 +199,7 @@ impl Locks {
         }
     }
 
-    /// What a reader must know.
+    /// Notes for the reader.
     pub fn words(&self) -> String {
         let mut out = match self.seen {
             0 => "no thread waited for a pthread lock where libncpu_locks.so was loaded".to_string(),
@@ -216,7 +216,8 @@ impl Locks {
         out + "; locks that are no pthread locks, as Go's and Rust's own, stand there too"
     }
 
-    /// What is new of each lock up to `t`: table `user_locks`. Processes that `live` does not have are told of for the last time.
+    /// The new waits of each lock up to `t`: table `user_locks`. Processes missing from `live` are reported for the
+    /// last time.
     pub fn table(
         &mut self,
         t: f64,
@@ -277,7 +278,7 @@ impl Locks {
                 self.untold.0 += process.threads.iter().map(|t| t.untold).sum::<u64>();
                 self.untold.1 += process.turned_away();
             }
-            // Whoever may not remove it has it looked at no more.
+            // A file that may not be removed is not looked at again.
             if self.dir.remove(&name).is_err() {
                 self.refused.insert(name);
             }
@@ -292,13 +293,13 @@ impl Locks {
         let threads: u64 = all.map(Process::turned_away).sum();
         [
             ("waits for user locks, of threads that wait for more than 64", self.untold.0 + waits),
-            ("threads whose waits for user locks found no place", self.untold.1 + threads),
+            ("threads without room for their waits for user locks", self.untold.1 + threads),
             ("processes whose waits for user locks were not read", self.refused.len() as u64),
         ]
     }
 }
 
-/// A lock at a place of a process's code, since it was told of last.
+/// A lock at a place of a process's code, since the last report.
 struct Row {
     pid: u32,
     lock: u64,
@@ -385,7 +386,7 @@ impl Process {
         bytes.chunks_exact(size_of::<Thread>()).map(read).collect()
     }
 
-    /// What is new, by lock and caller.
+    /// New waits, by lock and caller.
     fn rows(&mut self) -> Vec<Row> {
         let mut rows: HashMap<(u64, u64, u32), Row> = HashMap::new();
         // Semaphores: who waited for one how long, and who posted it how often.
@@ -450,7 +451,7 @@ impl Process {
             let own = posts.iter().filter(|(index, _)| waiters.contains_key(index));
             let waits = waiters.iter().filter(|(index, _)| posts.iter().any(|p| p.0 == **index));
             let both = [sum(&mut own.map(|p| p.1)), sum(&mut waits.map(|(_, ns)| *ns))];
-            // A lock is posted by those who wait for it, and waited for by those who post it.
+            // A lock is posted by its waiters, and waited for by its posters.
             if all[0] == 0 || both.iter().zip(all).any(|(both, all)| *both < all / 2) {
                 row.ty = "unknown";
             }

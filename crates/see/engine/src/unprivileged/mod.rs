@@ -1,4 +1,4 @@
-//! The onion of an ordinary user: what he may see of his own processes, without BPF.
+//! The onion of an ordinary user: everything visible of their own processes without BPF.
 //!
 //! | what | from | how exact |
 //! | --- | --- | --- |
@@ -11,8 +11,9 @@
 //! | faults, switches, I/O | wait4(2), /proc | exact |
 //! | waits for pthread locks | a preloaded library, if asked for (`locks.rs`) | exact |
 //!
-//! What cannot be told apart is a layer under a name that says so. Between this and root there are steps, a view each:
-//! who has CAP_PERFMON, or a lower `perf_event_paranoid`, sees samples of the kernel too. `more.rs` says what is next.
+//! Parts that cannot be separated form one layer, named for all of them. Between this and root there are steps, a view
+//! each: with CAP_PERFMON, or a lower `perf_event_paranoid`, samples of the kernel are visible too. `more.rs` names
+//! the next step.
 
 mod capacity;
 mod idle;
@@ -58,15 +59,15 @@ const PART: u32 = 200;
 /// Threads that have ended whose names are kept.
 const MOST_GONE: usize = 10_000;
 
-/// A process shorter than so many seconds is so few ticks long that the kernel's division of its own time into user and
-/// system says little.
+/// A process shorter than this, in seconds, is so few ticks long that the kernel's division of its own time into user
+/// and system says little.
 const SHORT: f64 = 0.04;
 
 /// A running observation of one's own processes.
 pub struct Unprivileged {
     hz: u32,
     sampler: Option<Sampler>,
-    /// Why there is none.
+    /// The error, if the sampler could not be opened.
     refused: Option<io::Error>,
     rules: Rules,
     /// Why there is no more than this, where the user has all rights.
@@ -90,16 +91,16 @@ pub struct Unprivileged {
     first: Ticks,
     /// Seconds since the observation began, and what the ticks were then: of the last table.
     now: (f64, Ticks),
-    /// What watched processes had used before.
+    /// Resources that watched processes had used before.
     before: Accounts,
-    /// What processes used that the program left behind and that ended meanwhile.
+    /// Resources of processes that the program left behind and that ended meanwhile.
     orphans: Accounts,
     /// The most that [`Unprivileged::accounts`] said.
     so_far: Accounts,
     own: Duration,
     idle: Idle,
     last: LastLook,
-    /// What was handed over already.
+    /// The sums in the tables handed over so far.
     told: Told,
     throttle: Throttle,
     room: Room,
@@ -129,7 +130,7 @@ struct Told {
     threads: HashMap<u32, Thread>,
     /// Threads that have ended since the last table.
     ended: Vec<(u32, Thread)>,
-    /// ns that threads stood on run queues: of those that have ended, and all that was told of.
+    /// ns that threads stood on run queues: of threads that have ended, and the total already reported.
     waited: (u64, u64),
     migrations: HashMap<u32, u64>,
     /// The end of the last table of threads.
@@ -232,7 +233,7 @@ impl Unprivileged {
             Ok(locks) => out.locks = locks,
             Err(e) => out.note(format!("waits for user locks are not known: {e}")),
         }
-        // What was used before is not of this observation.
+        // Resources used before are not part of this observation.
         out.before = out.processes.accounts();
         out.told.threads = out.processes.threads.iter().map(|(tid, t)| (*tid, t.clone())).collect();
         out.told.waited.1 = out.waited();
@@ -246,7 +247,7 @@ impl Unprivileged {
         out
     }
 
-    /// What can be seen.
+    /// The view that the user's rights allow.
     pub fn view(&self) -> View {
         self.sampler.as_ref().map_or(View::Accounts, |s| s.view)
     }
@@ -381,7 +382,7 @@ impl Unprivileged {
         // Processes that have begun are known from here on.
         self.receive();
         let at = Instant::now();
-        // Whoever was started is told by the events, where there are any.
+        // Started processes are reported by events, if there are any.
         if self.sampler.is_none() || full {
             self.processes.find();
         }
@@ -434,12 +435,12 @@ impl Unprivileged {
             self.last.clock = ns;
         }
         self.idle.add(&look);
-        // Looks may take a small part of a CPU, however many threads there are.
+        // Looks take at most a small part of a CPU, for any number of threads.
         let cost = at.elapsed();
         self.last = LastLook { at, next: at + SHORTEST.max(cost * PART), ticks, ..self.last };
     }
 
-    /// What the program's threads wait for, as the preloaded library notes it.
+    /// The waits of the program's threads, as the preloaded library notes them.
     fn look_at_locks(&mut self) -> locks::Look {
         let Some(locks) = &mut self.locks else { return locks::Look::default() };
         let waits = locks.look(Moment::now());
@@ -453,8 +454,8 @@ impl Unprivileged {
         waits
     }
 
-    /// What the program used since the observation began, as far as it is known now; after its end, of all it waited
-    /// for.
+    /// Resources that the program used since the observation began, as known so far; after its end, those of all
+    /// processes it waited for.
     fn accounts(&mut self, ended: Option<&Ended>) -> Accounts {
         let mut sum = self.orphans;
         if let Some(ended) = ended {
@@ -629,7 +630,7 @@ fn own() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The name of a thread that no record told of.
+/// The name of a thread that has no record.
 fn comm_of(pid: u32, tid: u32) -> String {
     let name = process::name(format!("/proc/{pid}/task/{tid}").as_ref());
     name.filter(|name| !name.is_empty()).unwrap_or_else(|| "[unknown]".into())

@@ -1,4 +1,4 @@
-//! What would be seen with more rights, and the command that grants them.
+//! The next view that more rights would give, and the command that grants them.
 
 use std::io;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::sampler::paranoid;
 /// and names of other users' functions.
 const ALL: &str = "cap_bpf,cap_perfmon,cap_syslog,cap_sys_resource,cap_sys_ptrace+ep";
 
-/// What this machine lets its users see.
+/// The rules of this machine on what users may observe.
 pub(super) struct Rules {
     paranoid: Option<i32>,
     seccomp: bool,

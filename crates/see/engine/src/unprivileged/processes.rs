@@ -34,7 +34,7 @@ impl Accounts {
         met.written += more.written;
     }
 
-    /// What came since an earlier look; nothing where it seems to have gone back.
+    /// The growth since an earlier look; 0 where the value seems to have gone back.
     pub fn since(&self, before: &Accounts) -> Accounts {
         let (now, old) = (self.met, before.met);
         Accounts {
@@ -58,7 +58,7 @@ impl From<&Ended> for Accounts {
     }
 }
 
-/// What a thread is at.
+/// The activity of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doing {
     /// On a CPU, or waiting for one.
@@ -99,7 +99,7 @@ pub(super) struct Processes {
     proc: PathBuf,
     /// Every process belongs to it but this one.
     all: bool,
-    /// Those that were told of, some of which may be gone.
+    /// Processes already reported, some of which may be gone.
     known: BTreeSet<u32>,
     /// Their names.
     pub names: HashMap<u32, String>,
@@ -301,7 +301,7 @@ const IO: [&str; 12] = [
 /// Kernel functions in which a parent waits, as if blocked, until its child is another program: vfork(2).
 const VFORK: [&str; 4] = ["kernel_clone", "wait_for_vfork", "do_fork", "_do_fork"];
 
-/// What a thread is at, by its state and the kernel function that it sleeps in.
+/// The activity of a thread, by its state and the kernel function that it sleeps in.
 fn doing(state: u8, wchan: impl FnOnce() -> String) -> Doing {
     match state {
         b'R' => Doing::Runnable,

@@ -23,7 +23,7 @@ const MOST_CPUS: usize = 256;
 
 /// Timers and clocks, running or about to.
 pub(super) struct Sampler {
-    /// What its samples show.
+    /// The view that its samples give.
     pub view: View,
     /// By CPU.
     rings: Vec<Ring>,
@@ -34,7 +34,7 @@ pub(super) struct Sampler {
     late: Vec<(u64, Record)>,
 }
 
-/// Whom to sample.
+/// Which threads to sample.
 #[derive(Clone, Copy)]
 pub(super) enum Whom<'a> {
     /// A process that is held before its `exec`, and all it starts.
@@ -132,7 +132,7 @@ impl Sampler {
     /// Ends; what was counted and sampled stays readable.
     pub fn stop(&self) {
         for fd in self.clocks.iter().map(|(_, fd)| fd.as_fd()).chain(self.rings.iter().map(AsFd::as_fd)) {
-            // SAFETY: as in `start`. What cannot be stopped ends with the descriptor.
+            // SAFETY: as in `start`. A timer that cannot be stopped ends with the descriptor.
             let _ = unsafe { DISABLE(fd.as_raw_fd(), 0) };
         }
     }
@@ -216,7 +216,7 @@ fn clock(view: View, whom: Whom<'_>, hz: u32) -> perf_event_attr {
     };
     attr.set_inherit(1);
     attr.set_enable_on_exec(matches!(whom, Whom::Held(_)).into());
-    // Time counts whoever has it; it is samples of the kernel that are left out.
+    // The clock counts in every mode; only samples of the kernel are left out.
     let user_only = (view != View::Program).into();
     attr.set_exclude_kernel(user_only);
     attr.set_exclude_hv(user_only);

@@ -1,4 +1,4 @@
-//! What is new since the last tables, and what a reader must know of the whole.
+//! Rows that are new since the last tables, and notes on the whole.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use super::{SHORT, Unprivileged};
 use crate::program::Ended;
 
 impl Unprivileged {
-    /// What is new of each CPU's time since the last table. All is computed from the beginning on, so that what ticks
-    /// round away in one interval comes in the next.
+    /// The growth of each CPU's time since the last table. All is computed from the beginning on, so that time lost
+    /// to rounding in one interval comes in the next.
     pub(super) fn cpu_time(&mut self, t: f64, spent: BTreeMap<u32, Spent>, kernel: Option<f64>) -> Table {
         let mut rows = Vec::new();
         for (cpu, sums) in spent {
@@ -76,7 +76,7 @@ impl Unprivileged {
         out.finish()
     }
 
-    /// What each thread did since the last table, as far as looks saw it.
+    /// The time of each thread since the last table, as far as looks saw it.
     pub(super) fn threads(&mut self, t: f64) -> Table {
         let mut out = threads::Rows::new();
         let length = t - std::mem::replace(&mut self.told.time, t);
@@ -94,7 +94,7 @@ impl Unprivileged {
             // The kernel's tick divides, the scheduler's clock measures.
             let (user, system) = (new(|t| t.divided.0) as f64, new(|t| t.divided.1) as f64);
             let part = |of: f64| ran.filter(|_| user + system > 0.0).map(|ran| ran * of / (user + system));
-            // What it slept until it ended nobody saw.
+            // Sleep between the last look and the thread's end was not seen.
             let lives = self.processes.threads.contains_key(tid);
             let lived = (uptime - now.start as f64 / ticks).clamp(0.0, length);
             let slept = (lived - ran.unwrap_or(0.0) - waited.unwrap_or(0.0)).max(0.0);
@@ -109,7 +109,7 @@ impl Unprivileged {
                     Microstate::Usr => part(user),
                     Microstate::Sys => part(system),
                     Microstate::Lat => waited,
-                    // Not told apart.
+                    // Not measured separately.
                     Microstate::Trp
                     | Microstate::Tfl
                     | Microstate::Dfl
@@ -129,7 +129,7 @@ impl Unprivileged {
         out.finish()
     }
 
-    /// What a reader must know of the whole.
+    /// Notes on the whole observation.
     pub(super) fn conclude(&mut self, ended: Option<&Ended>, now: &Ticks) {
         let limit = self.limit.as_deref();
         let words = self.rules.words(self.view(), self.kernel_names, self.refused.as_ref(), limit);

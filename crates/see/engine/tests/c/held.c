@@ -82,7 +82,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* How long one who is alone reads. */
+/* Time of a read by a single thread. */
 static double alone(void)
 {
 	char *buffer = aligned_alloc(4096, AT_ONCE);

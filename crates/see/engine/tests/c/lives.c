@@ -44,7 +44,7 @@ static void rest(double seconds)
 	clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL);
 }
 
-/* Holds the file and a mutex until it is told to let go. */
+/* Holds the file and a mutex until a byte comes through `hold`. */
 static void *holder(void *arg)
 {
 	char c;

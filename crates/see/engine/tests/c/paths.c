@@ -1,5 +1,5 @@
 /*
- * Programs whose critical path is known; each goes round until its time is over. Work is counted in CPU time, so that
+ * Programs with a known critical path; each goes round until its time is over. Work is counted in CPU time, so that
  * the parts keep their proportions on a machine that has other things to do.
  */
 #define _GNU_SOURCE

@@ -1,5 +1,5 @@
-// Sleeps in places that look alike without frame pointers: the same calls at the same depth, from two callers, one of
-// which sleeps three times as long. Prints nothing.
+// Sleeps in places that look alike without frame pointers: the same calls at the same depth, from two callers. One of
+// them sleeps three times longer than the other. Prints nothing.
 #include <time.h>
 
 static volatile int done;

@@ -121,7 +121,7 @@ static void at_semaphore(int first)
 	}
 }
 
-/* A lock made of a condition: who posts it is who held it. */
+/* A lock made of a condition: the thread that posts it is the one that held it. */
 static int owned;
 
 __attribute__((noinline)) static void acquire_it(void)

@@ -121,7 +121,7 @@ pub fn observe(argv: &[OsString], change: impl Fn(&mut Config)) -> Seen {
     observe_placed(argv, |_| {}, change)
 }
 
-/// `place` is told the process before it runs.
+/// Runs `place` with the process before the program starts.
 pub fn observe_placed(argv: &[OsString], place: impl Fn(u32), change: impl Fn(&mut Config)) -> Seen {
     let mut child = Child::hold(argv).unwrap();
     place(child.pid());

@@ -48,7 +48,7 @@ fn type_of(flags: u32) -> &'static str {
 /// No futex lies as low as this, and no call has a higher number.
 const MAX_CALL: u64 = 1024;
 
-/// What backends of PostgreSQL are called.
+/// The name of a backend process of PostgreSQL.
 const POSTGRES: &str = "postgres";
 
 /// Functions of the locks themselves: the caller is the first frame outside this list.
@@ -88,7 +88,7 @@ pub(super) fn caller(frames: &[Arc<str>]) -> &str {
     frames.iter().find(|f| !is_lock_function(f)).map_or("[unknown]", |f| f)
 }
 
-/// What is known of locks and waiters so far.
+/// The locks and waiters known so far.
 pub(super) struct LockTables {
     /// Opened when the first lock is seen: it costs 25 ms.
     namer: Option<LockNamer>,
@@ -107,7 +107,7 @@ pub(super) struct LockTables {
     threads: Recent<(u32, u64), u64>,
     /// Places at which threads of a process have waited in several futexes for the same.
     shared: Recent<(u32, u64), ()>,
-    /// What the kernel side must know since it was asked last.
+    /// The keys that were forgotten since the kernel side was last updated.
     forgotten: Forgotten,
 }
 
@@ -124,7 +124,7 @@ pub(super) struct Futex {
 /// Stacks and callers of a generation: some 300 bytes each.
 const MAX_STACKS: usize = 1 << 11;
 
-/// What was forgotten.
+/// Keys that user space has forgotten.
 #[derive(Default)]
 pub(super) struct Forgotten {
     /// Some stacks or waiters, which are to be sent again.
@@ -151,7 +151,7 @@ impl LockTables {
         }
     }
 
-    /// What keeps locks from having names, a line each.
+    /// Reasons why locks have no names, a line each.
     pub fn notes(&self) -> &[String] {
         self.namer.as_ref().map_or(&[], LockNamer::notes)
     }
@@ -184,7 +184,7 @@ impl LockTables {
         known.unwrap_or_else(|| user_address(&self.in_calls, symbols, tgid, futex).into())
     }
 
-    /// What is known of a futex that threads waited for.
+    /// The class, name and caller of a futex that threads waited for.
     pub fn futex(&mut self, symbols: &mut Symbols, row: &TimeRow) -> Futex {
         let waits = FutexWaits {
             futex: row.futex,
@@ -252,7 +252,7 @@ impl LockTables {
         out
     }
 
-    /// What was forgotten since the last call.
+    /// The keys that were forgotten since the last call.
     pub fn forgotten(&mut self) -> Forgotten {
         let mut forgotten = std::mem::take(&mut self.forgotten);
         forgotten.futexes = self.waiters.gone();
@@ -265,7 +265,7 @@ impl LockTables {
         self.waiters.is_lock(tgid, futex, place)
     }
 
-    /// A thread waits whose process may tell itself what for.
+    /// A thread waits whose process may publish the reason of its waits.
     pub fn met(&mut self, stack: &Stack, engine: &Engine) {
         if stack.comm == POSTGRES {
             self.backends.met(stack.tgid, engine);
@@ -287,7 +287,7 @@ impl LockTables {
         let _ = self.waiters.judge(symbols, address, stack, copy, false);
     }
 
-    /// A waiter's stack tells what it waits for; the verdicts go back to the kernel side. None where there was no time.
+    /// Judges a wait by the waiter's stack; the verdicts go back to the kernel side. `None` if there was no time.
     pub fn judge(
         &mut self,
         symbols: &mut Symbols,
@@ -302,13 +302,13 @@ impl LockTables {
         verdicts.unwrap_or_default()
     }
 
-    /// Verdicts on waits whose code had no names when they were judged, and has now.
+    /// Verdicts on waits whose code had no names when they were judged, and has names now.
     pub fn judge_again(&mut self, symbols: &mut Symbols) -> Vec<Verdict> {
         self.waiters.judge_again(symbols, Instant::now())
     }
 }
 
-/// What a user lock is called by its address, or by what stands for one.
+/// The name of a user lock by its address, or by the code that stands for an address.
 fn user_address(in_calls: &Recent<u64, String>, symbols: &mut Symbols, tgid: u32, lock: u64) -> String {
     match lock {
         OTHERS => bounds::OTHERS_NAME.into(),

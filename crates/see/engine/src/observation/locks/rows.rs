@@ -17,7 +17,7 @@ use crate::lock_names::LockNamer;
 use crate::names::waits::{joined, waiting_at};
 use crate::names::{Symbols, call_name, fold, without_probe};
 
-/// Who a row is about: names of processes and threads, at the end of the interval.
+/// Names of processes and threads for the rows of an interval, as of its end.
 struct Interval<'a> {
     /// Its end, s.
     time: f64,
@@ -29,7 +29,7 @@ struct Interval<'a> {
 }
 
 impl<'a> Interval<'a> {
-    /// The process that waited for a lock. The name lives as long as the table of names.
+    /// The process that waited for a lock.
     fn process(&self, tgid: u32, lock: u64) -> &'a str {
         match tgid {
             0 if lock == OTHERS => bounds::OTHERS_NAME,
@@ -80,7 +80,7 @@ impl LockTables {
             let kernel = interval.symbols.kernel_symbols();
             self.namer.get_or_insert_with(|| LockNamer::open(kernel)).resolve(&addresses);
         }
-        // An unnamed lock is known by who asks for it.
+        // An unnamed lock is known by its callers.
         for row in rows {
             if let Some(stack) = row.stack.and_then(|stack| self.stacks.get(&stack))
                 && self.asked_by.get(&row.lock).is_none()
@@ -95,7 +95,7 @@ impl LockTables {
             let name = match row.lock {
                 OTHERS => bounds::OTHERS_NAME.into(),
                 lock => {
-                    // Keeps who asked for a lock for as long as there are waits for it.
+                    // Keeps the caller of a lock while threads wait for it.
                     let _ = self.asked_by.get(&lock);
                     self.kernel_name(lock)
                 }
@@ -147,7 +147,7 @@ impl LockTables {
             // Only the kernel side knows what is a lock by those who post it.
             let class = row.class.or(place.as_ref().map(|p| p.class));
             let text = |of: fn(&Place) -> Option<&Arc<str>>| place.as_deref().and_then(of).map(|s| &**s);
-            // What the waiter says itself is exact, and names the lock.
+            // A wait event that the waiter itself publishes is exact, and names the lock.
             let said = self.backends.lock(row);
             let of_said = said.as_ref().map(|(class, name)| self.waiters.of(&format!("{class}:{name}")));
             let [pattern, advice] = of_said.unwrap_or_else(|| {
@@ -157,7 +157,8 @@ impl LockTables {
                 || user_address(&self.in_calls, interval.symbols, row.tgid, row.futex),
                 |(_, name)| name,
             );
-            // A part of a variable is no name that anybody knows; the lock that the pattern stands for has one.
+            // Users do not know the name of a part of a variable; the lock that the pattern stands for has a
+            // known name.
             let site = (row.tgid, row.place);
             if words.len() > 1 {
                 self.shared.insert(site, ());
@@ -186,7 +187,7 @@ impl LockTables {
                 counted: Some(row.counted()),
                 error: Some(row.error()),
                 wakes: Some(row.wakes),
-                // A futex does not tell how long its waiter spun before.
+                // A futex has no record of how long its waiter spun before.
                 spin: None,
                 block: Some(row.block as f64 / 1e9),
                 max: Some(row.max as f64 / 1e3),
@@ -202,7 +203,7 @@ impl LockTables {
         }
     }
 
-    /// Adds locks that tell of their waits to table `user_locks`.
+    /// Adds locks with tracepoints of their own to table `user_locks`.
     fn traced_rows(
         &mut self,
         interval: &mut Interval,
@@ -210,7 +211,7 @@ impl LockTables {
         goroutines: Coverage,
         user: &mut user_locks::Rows,
     ) {
-        // The waiter whose walked wait was longest stands for all.
+        // The waiter with the longest walked wait stands for all.
         let mut longest: HashMap<(u32, u64), &TracedLock> = HashMap::new();
         for row in rows.iter().filter(|r| r.stack.is_some()) {
             let have = longest.entry((row.tgid, row.lock)).or_insert(row);
@@ -295,7 +296,7 @@ impl LockTables {
 fn sleep_rows(interval: &Interval, rows: &[Sleeps]) -> Table {
     let mut sleepers = sleepers::Rows::new();
     for row in rows {
-        // The idle threads, whose number that is too, do not sleep in calls.
+        // The idle threads, which also have number 0, do not sleep in calls.
         let process = if row.tgid == 0 { bounds::OTHERS_NAME } else { interval.process(row.tgid, 0) };
         sleepers.push(sleepers::Row {
             call: call_name(row.call).into(),
@@ -311,7 +312,7 @@ fn sleep_rows(interval: &Interval, rows: &[Sleeps]) -> Table {
     sleepers.finish()
 }
 
-/// Table `first_waits`. Locks that were summed up with others are not told apart here either.
+/// Table `first_waits`. Locks that were summed up together have one row here too.
 fn first_rows(interval: &Interval, rows: &[FirstWaits]) -> Table {
     let (mut first, mut others) = (first_waits::Rows::new(), 0);
     for waits in rows {
@@ -356,7 +357,7 @@ fn whole(name: &str) -> Option<String> {
     (offset < LOCK).then(|| format!("{variable}{}", &rest[digits..]))
 }
 
-/// The figures of a lock that tells of its waits.
+/// The figures of a lock with tracepoints of its own.
 struct Scaled {
     count: u64,
     error: f64,

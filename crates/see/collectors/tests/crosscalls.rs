@@ -1,5 +1,5 @@
-//! Observes programs whose cross-calls are known, and checks the counts against the kernel's own. Needs root
-//! and BPF; says so and passes where there are none.
+//! Observes programs with known cross-calls, and checks the counts against the kernel's own. Needs root and
+//! BPF; skips with a message otherwise.
 
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

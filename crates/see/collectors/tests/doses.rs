@@ -1,5 +1,5 @@
-//! Gives doses to a program that makes one system call for ever, and looks at what is left after kill -9. Needs root and BPF;
-//! says so and passes where there are none.
+//! Gives doses to a program that makes one system call for ever, and looks at the traces left after kill -9. Needs root
+//! and BPF; skips with a message otherwise.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};

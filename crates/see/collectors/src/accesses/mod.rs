@@ -1,7 +1,7 @@
 //! Samples of memory accesses: which lines move between CPUs, who touches which part of them, and from
 //! where. What `perf c2c` does.
 //!
-//! The hardware tells of a load the address, the instruction, and whether another cache held the line
+//! For a load the hardware reports the address, the instruction, and whether another cache held the line
 //! modified (HITM), on this node or another. Samples are counted by address, instruction, thread and CPU;
 //! of the lines that were never found modified elsewhere only totals are kept.
 //!
@@ -63,7 +63,7 @@ pub enum Error {
     Machine(#[from] ncpu_machine::Error),
 }
 
-/// Whose accesses.
+/// The processes whose accesses are sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// A program's that waits for its `exec`, and of all it starts.
@@ -100,9 +100,9 @@ pub struct Counts {
     pub stores: u64,
     /// By locked instructions.
     pub locked: u64,
-    /// Cycles of the loads whose length was told.
+    /// Cycles of the loads with a known latency.
     pub cycles: u64,
-    /// Those loads.
+    /// Number of these loads.
     pub timed: u64,
 }
 
@@ -323,7 +323,7 @@ impl Collector {
                 break;
             }
         }
-        // What cannot be stopped goes on unread.
+        // An event that cannot be stopped goes on unread.
         let _ = open::enable(&self.opened, false);
         self.drain();
     }
@@ -341,7 +341,7 @@ impl Collector {
         }
     }
 
-    /// What was counted.
+    /// The counts so far.
     pub fn counted(&self) -> &Counted {
         &self.counted
     }
@@ -356,7 +356,7 @@ impl Collector {
         tables::of(&self.counted, &mut self.names, line)
     }
 
-    /// What a reader must know.
+    /// Notes for the reader.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = notes(&self.counted.totals, self.hz);
         if self.opened.user_only {

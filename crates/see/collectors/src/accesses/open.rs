@@ -12,7 +12,7 @@ use crate::bpf_support::Ring;
 /// Pages of a ring: at 4000 samples a second and 56 bytes each, half a second.
 const PAGES: usize = 32;
 
-/// What has been opened.
+/// The opened events.
 pub(super) struct Opened {
     pub rings: Vec<Ring>,
     /// Events that are in a group with those that have rings, or must be enabled.
@@ -38,7 +38,8 @@ struct How {
 pub(super) fn open(scope: Scope, events: &[AccessEvent], hz: u64) -> Result<Opened, Error> {
     let cpus = ncpu_machine::online_cpus(std::path::Path::new("/"))?;
     let how = |pid, program, user_only| How { pid, program, user_only, hz };
-    // Everybody's, told apart by process when read, costs an event a CPU however many threads there are.
+    // Events for all processes, separated by process when read, cost an event a CPU for any number of
+    // threads.
     let mut ways = match scope {
         Scope::Program(pid) => {
             let pid = pid as i32;
@@ -128,7 +129,7 @@ fn one(event: &AccessEvent, how: How, cpu: u32, into: &mut Opened) -> Result<(),
         attr.set_exclude_hv(0);
     }
     let software = event.encoding.kind == ncpu_machine::events::TYPE_SOFTWARE;
-    // The most precise that there is: the address is only told with the instruction's own state.
+    // The highest precision available: the address is valid only together with the instruction's own state.
     let mut precise = if software || event.any_instruction { 0 } else { 3 };
     let file = loop {
         attr.set_precise_ip(precise);

@@ -91,7 +91,8 @@ fn others_are_left_out_and_damage_is_counted() {
     assert!(notes(counted.totals(), 99)[0].starts_with("no access was sampled"));
 }
 
-/// What samples here: page faults have an address, too. They take the way of any access, but for the hardware.
+/// An event that every machine can sample: page faults have an address, too. They take the way of any access,
+/// but for the hardware.
 fn faults() -> AccessEvent {
     let encoding = Encoding { pmu: "software".into(), kind: TYPE_SOFTWARE, config: [2, 0, 0, 0], cpus: None };
     AccessEvent { name: "page-faults".into(), encoding, leader: None, any_instruction: false }

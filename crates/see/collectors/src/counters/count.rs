@@ -12,7 +12,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// What came since an earlier reading.
+    /// The growth since an earlier reading.
     pub fn since(self, before: Reading) -> Reading {
         Reading {
             value: self.value.wrapping_sub(before.value),
@@ -39,9 +39,9 @@ impl Count {
         Count::of_kinds(&[delta])
     }
 
-    /// Scales what the events of one thread counted on each kind of core. Each counts only while the
-    /// thread is on its kind, so they complement each other: it is what none of them counted that is
-    /// scaled for, not what each missed while another counted.
+    /// Scales the counts of one thread's events on each kind of core. Each event counts only while the
+    /// thread is on its kind, so they complement each other: only the time in which none of them counted is
+    /// scaled for, not the time in which one was idle while another counted.
     pub fn of_kinds(deltas: &[Reading]) -> Count {
         let value: u128 = deltas.iter().map(|d| u128::from(d.value)).sum();
         let enabled = deltas.iter().map(|d| d.enabled).max().unwrap_or(0);

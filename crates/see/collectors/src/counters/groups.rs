@@ -14,7 +14,7 @@ pub struct How {
     pub who: Who,
     /// On which CPU.
     pub cpu: Option<u32>,
-    /// Whose of those it starts.
+    /// Which of the target's new threads and processes count too.
     pub inherit: Inherit,
     /// From the `exec` on.
     pub from_exec: bool,
@@ -34,7 +34,7 @@ pub enum Refusal {
 
 /// Events counted at the same time.
 struct Group<E> {
-    /// What may be in it: software, or one PMU.
+    /// The events allowed in it: software, or those of one PMU.
     domain: String,
     /// Whether one read gives all counts.
     together: bool,

@@ -1,5 +1,5 @@
-//! What the collector asks of the kernel, so that tests can put another in its place: the machines the
-//! tests run on have no hardware counters.
+//! System calls of the collector, behind a trait, so that tests can put another kernel in their place: the
+//! machines the tests run on have no hardware counters.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -32,7 +32,7 @@ pub struct Request {
     pub together: bool,
 }
 
-/// Whose events.
+/// The threads whose events are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     /// Everybody's.
@@ -43,7 +43,7 @@ pub enum Who {
     Cgroup(RawFd),
 }
 
-/// What a thread starts.
+/// Which threads and processes that a thread starts count too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inherit {
     /// Does not count.
@@ -62,19 +62,19 @@ pub trait Kernel {
     /// Opens an event in the group that another leads. A leader is opened disabled.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Those of the system call.
     fn open(&self, request: &Request, leader: Option<&Self::Event>) -> io::Result<Self::Event>;
 
     /// Lets a group count, through its leader.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Those of the system call.
     fn enable(&self, leader: &Self::Event) -> io::Result<()>;
 
     /// Reads an event or, through its leader, a group; gives the number of words.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Those of the system call.
     fn read(&self, event: &Self::Event, words: &mut [u64]) -> io::Result<usize>;
 }
 

@@ -45,9 +45,9 @@ pub enum Error {
     /// Not allowed.
     #[error("counting {what} is not allowed here: {why}")]
     Denied {
-        /// What was to be counted.
+        /// The events or the code that were to be counted.
         what: String,
-        /// What forbids it and what to do.
+        /// The reason, and the remedy.
         why: String,
     },
     /// Too many events for one process.
@@ -99,7 +99,7 @@ pub enum Error {
 /// A result of this module.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Whose events are counted.
+/// The threads whose events are counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Counted {
     /// Everybody's, on each CPU.
@@ -114,10 +114,10 @@ pub enum Counted {
     Cgroup(String),
 }
 
-/// What to count.
+/// The events and threads to count.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whose events.
+    /// The threads to count.
     pub target: Counted,
     /// The events.
     pub events: Vec<Event>,
@@ -125,7 +125,7 @@ pub struct Options {
     pub by_cpu: bool,
 }
 
-/// What a row is of.
+/// The CPU or process that a row belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key {
     cpu: Option<u32>,
@@ -160,8 +160,8 @@ impl Collector {
     /// Opens the events. A program that waits for its `exec` counts from there, everything else from now.
     ///
     /// # Errors
-    /// None of the events can be counted, or it is not allowed; what can be counted only in part is told
-    /// by [`notes`](Collector::notes).
+    /// None of the events can be counted, or it is not allowed; events that can be counted only in part are
+    /// listed by [`notes`](Collector::notes).
     pub fn begin(options: Options) -> Result<Collector> {
         Collector::begin_with(Linux, Path::new("/"), options)
     }
@@ -214,8 +214,7 @@ impl<K: Kernel> Collector<K> {
         Ok(collector)
     }
 
-    /// What the user ought to know and has not been told: events that are not counted and why, CPUs that
-    /// came or went.
+    /// Notes that the user has not seen yet: events that are not counted and why, CPUs that came or went.
     pub fn notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
@@ -438,7 +437,8 @@ impl<K: Kernel> Collector<K> {
         }
     }
 
-    /// Opens what has come, forgets what has gone, and tells of CPUs that did either.
+    /// Opens events for new threads and CPUs, forgets those that are gone, and notes which CPUs came or
+    /// went.
     fn follow(&mut self) -> Result<()> {
         match self.options.target {
             Counted::Cpus | Counted::Cgroup(_) => {}

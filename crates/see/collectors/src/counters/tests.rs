@@ -14,7 +14,7 @@ use super::kernel::Request;
 use super::*;
 use crate::program::Child;
 
-/// A kernel whose core PMU holds so many events a group.
+/// A kernel whose core PMU holds `capacity` events a group.
 #[derive(Default)]
 struct State {
     capacity: usize,
@@ -27,7 +27,7 @@ struct State {
     opened: Vec<(Request, Option<usize>)>,
     /// Leaders that were let count.
     enabled: Vec<usize>,
-    /// What to count by `config`: value, enabled, running.
+    /// Counts to return by `config`: value, enabled, running.
     values: HashMap<u64, (u64, u64, u64)>,
     reads: usize,
 }

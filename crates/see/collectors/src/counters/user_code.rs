@@ -1,4 +1,4 @@
-//! What the cores do in user mode while something else is observed.
+//! Counts of the cores in user mode during another observation.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! What each CPU did in each interval of an observation, and where it is: for pages that show CPUs by their places.
+//! The time of each CPU by state in each interval of an observation, and its place: for pages that show CPUs by
+//! their places.
 
 use std::path::{Path, PathBuf};
 
@@ -57,9 +58,9 @@ impl Intervals {
         self.sampler.step()
     }
 
-    /// What each CPU did in the interval that ended last, at `time` seconds of the observation.
+    /// The time of each CPU by state in the last interval, at `time` seconds of the observation.
     pub fn table(&mut self, time: f64) -> Table {
-        // CPUs that came or went: an observation tells of those itself.
+        // The observation itself reports CPUs that came or went.
         self.sampler.notes.clear();
         let there = self.sampler.both().count();
         if there != self.looked_at {

@@ -1,11 +1,11 @@
-//! What the programs of `cpus.bpf.c` write: the types are the skeleton's own.
+//! Types that the programs of `cpus.bpf.c` write: the skeleton's own.
 
 use super::skel::types;
 use crate::bpf_support::Plain;
 
-/// What is traced, by CPU.
+/// Traced events, by CPU.
 pub(super) use types::events as Events;
-/// What the kernel counts anyway, by CPU.
+/// Events that the kernel counts itself, by CPU.
 pub(super) use types::peek as Peek;
 
 /// Bits of `peek_have`.

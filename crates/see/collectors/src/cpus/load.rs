@@ -5,7 +5,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use super::skel::{CpusSkel, CpusSkelBuilder};
 use crate::bpf_support::load::{cpu_parts, storage};
 
-/// What counts faults, and what counts switches: the first does for both where both are wanted.
+/// The programs that count faults and switches: the first counts both where both are wanted.
 pub(super) const FAULTS: &str = "on_faults";
 pub(super) const SWITCHES: &str = "on_switch";
 

@@ -1,4 +1,4 @@
-//! What each CPU does: the columns of Solaris `mpstat`, and steal.
+//! Activity of each CPU: the columns of Solaris `mpstat`, and steal.
 //!
 //! Times come from `/proc/stat`. Interrupts, softirqs and faults are counted per CPU by the kernel
 //! and copied out by a BPF program at each sample; where it cannot reach them, `/proc/interrupts`,
@@ -53,7 +53,7 @@ pub enum Error {
         path: PathBuf,
         /// Which line, from 1.
         line: usize,
-        /// What belongs there.
+        /// The expected text.
         expected: &'static str,
     },
 }
@@ -99,7 +99,7 @@ impl Metric {
         self.describe().0
     }
 
-    /// What it counts, in one line.
+    /// Its meaning, in one line.
     pub fn meaning(self) -> &'static str {
         self.describe().1
     }
@@ -146,12 +146,12 @@ impl FromStr for Metric {
     fn from_str(s: &str) -> Result<Metric, String> {
         Metric::ALL.into_iter().find(|m| m.name() == s).ok_or_else(|| {
             let names: Vec<_> = Metric::ALL.iter().map(|m| m.name()).collect();
-            format!("there is no column `{s}`; the columns are {}", names.join(", "))
+            format!("unknown column `{s}`; expected one of: {}", names.join(", "))
         })
     }
 }
 
-/// What to sample.
+/// The columns and CPUs to sample.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where `proc` is found. Below anything but `/` no program is attached: kernel counters would
@@ -319,8 +319,7 @@ impl Sampler {
         self.notes.push(note.into());
     }
 
-    /// What the user ought to know and has not been told: columns that are missing and why, CPUs
-    /// that came or went.
+    /// Notes that the user has not seen yet: columns that are missing and why, CPUs that came or went.
     pub fn notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
@@ -486,7 +485,7 @@ impl Shares {
         (total > 0.0).then(|| Shares::ticks(old, new, 100.0 / total))
     }
 
-    /// Ticks between two readings, each worth so much.
+    /// Ticks between two readings, each multiplied by `worth`.
     fn ticks(old: &Reading, new: &Reading, worth: f64) -> Shares {
         // iowait and idle do step back at times, by little; a CPU's times may start afresh.
         let ticks: [u64; TIMES] = std::array::from_fn(|i| new.times[i].saturating_sub(old.times[i]));

@@ -3,7 +3,7 @@
 //! They read bytes in place and allocate nothing in the steady state. Whatever the text, they end
 //! in a value or in [`Bad`].
 
-/// Kernels are built for at most 8192 CPUs; a larger number is no CPU.
+/// Kernels are built for at most 8192 CPUs; a larger number is not a CPU.
 pub const MAX_CPUS: u32 = 8192;
 
 /// How many times `/proc/stat` gives for each CPU, in this order: user, nice, system, idle, iowait,
@@ -15,7 +15,7 @@ pub const TIMES: usize = 8;
 pub struct Bad {
     /// Number of the line, from 1.
     pub line: usize,
-    /// What belongs there.
+    /// The expected text.
     pub expected: &'static str,
 }
 

@@ -7,10 +7,10 @@
  * interrupts. Counts are kept up to date at each of these, so that nothing rests on seeing an end.
  * An interrupt may make calls of its own meanwhile; so there is one record for each context.
  *
- * There is no tracepoint where a sender stops waiting. But it waits for the last of its targets to
- * finish, and those say when they do (csd:csd_function_exit): they write that down in memory of their
- * own, and the sender looks it up when it makes its next call. Large calls are looked up seldom and
- * weigh as much as they stand for, so that no call reads more than four other CPUs' lines on average.
+ * There is no tracepoint where a sender stops waiting. But it waits for the last of its targets to finish,
+ * and the targets have a tracepoint for that (csd:csd_function_exit): each writes the time down in memory
+ * of its own, and the sender looks it up when it makes its next call. Large calls are looked up seldom and
+ * weighted accordingly, so that no call reads more than four other CPUs' lines on average.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -175,7 +175,7 @@ static __always_inline int place_of(struct task_struct *p, __u32 ctx)
 	return nr == NO_CALL ? AT_FAULT : (int)nr;
 }
 
-/* Walks the sender's stack, kernel and user; 0 where it cannot be told. */
+/* Walks the sender's stack, kernel and user; returns 0 if that fails. */
 static __always_inline __u64 walk(void *ctx, struct cpu *c, struct task_struct *p, __u32 level, __u64 now)
 {
 	struct stack_event *e = bpf_map_lookup_elem(&scratch, &level);
@@ -398,7 +398,8 @@ int BPF_PROG(tlb_flush, int reason, unsigned long pages)
 	return 0;
 }
 
-/* A pointer to a function is no argument tp_btf lets a program read; raw_tp takes it for a number. */
+/* tp_btf does not let a program read an argument that is a pointer to a function; raw_tp takes it for a
+ * number. */
 SEC("raw_tp/csd_queue_cpu")
 int BPF_PROG(csd_queue_cpu, unsigned int cpu, unsigned long callsite, __u64 func, struct __call_single_node *csd)
 {
@@ -621,7 +622,8 @@ int softirq_out(void *ctx)
 	return other_out(false);
 }
 
-/* arm64 has one pair for all, told apart by their words: Rescheduling, Function call, IRQ work. */
+/* arm64 has one pair of tracepoints for all, with a string for each: Rescheduling, Function call, IRQ work.
+ * */
 SEC("tp_btf/ipi_entry")
 int BPF_PROG(ipi_in, const char *reason)
 {
@@ -644,7 +646,7 @@ int BPF_PROG(csd_function_entry, void *func, void *csd)
 {
 	struct cpu *c = this_cpu();
 
-	/* An idle CPU that polls is told without an interrupt. */
+	/* An idle CPU that polls gets the call without an interrupt. */
 	if (csd && c && observing && !c->since) {
 		c->since = bpf_ktime_get_ns();
 		c->cause = CAUSES;

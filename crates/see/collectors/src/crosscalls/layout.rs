@@ -1,4 +1,4 @@
-//! What the BPF programs write (crosscalls.h): the types are the skeleton's own.
+//! Types that the BPF programs write (crosscalls.h): the skeleton's own.
 
 use super::skel::types;
 use crate::bpf_support::Plain;
@@ -24,7 +24,7 @@ pub(super) const FLUSHES: [&str; 6] = [
     "remote wrong CPU",
 ];
 
-/// What a CPU counts.
+/// Counts of a CPU.
 pub(super) use types::cpu as Cpu;
 /// Calls of one kind, from one place.
 pub(super) use types::row as Row;

@@ -9,7 +9,7 @@ use crate::bpf_support::{Error, Feature, Result};
 use crate::program::Target;
 use ncpu_symbols::Kernel;
 
-/// The tables of all CPUs take this much together, however many CPUs there are.
+/// Size of the tables of all CPUs together, for any number of CPUs.
 const TABLE_BYTES: usize = 16 << 20;
 
 /// Functions that other CPUs run to flush their TLBs (arch/x86/mm/tlb.c).
@@ -35,7 +35,7 @@ impl Has {
         [
             (
                 !self.ipi && !self.csd,
-                "targets of each call, and who sends anything but shootdowns, are not known: the kernel has no ipi and csd tracepoints (they came with Linux 6.4 and 6.5)",
+                "targets of each call, and senders of anything but shootdowns, are not known: the kernel has no ipi and csd tracepoints (they came with Linux 6.4 and 6.5)",
             ),
             (
                 self.ipi && !self.csd,

@@ -3,8 +3,8 @@
 //!
 //! Calls, targets, interrupts and packages are exact, and so is the receivers' time. The senders' waiting
 //! is exact where the kernel has csd tracepoints (Linux 6.5): from the call to the end of the function on
-//! the last target; timer samples are the second estimate, and elsewhere the only one. Who sent what from
-//! where is exact by process and system call; by caller it is what the stacks walked say.
+//! the last target; timer samples are the second estimate, and elsewhere the only one. Senders are exact by
+//! process and system call; by caller they are estimated from the stacks walked.
 //!
 //! No tracepoint says when a sender stops waiting. But it waits for the last target, and each target notes in memory of its own
 //! when it finished; the sender looks that up at its next call, for large calls seldom. Receivers writing to the sender would make
@@ -43,10 +43,10 @@ const WALKS_PER_SECOND: u64 = 200;
 const MAX_STACKS: usize = 100_000;
 const HZ: u32 = 199;
 
-/// What to observe.
+/// The calls to observe.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Whose calls are reported one by one; the calls of others are only counted.
+    /// The target whose calls are reported one by one; the calls of others are only counted.
     pub target: Target,
     /// The package of each possible CPU ([`packages::of`], or [`packages::spread`] to ask what if).
     pub package_of: Vec<u32>,
@@ -71,7 +71,7 @@ pub struct Crosscalls {
     inbox: Inbox<(u64, Stack)>,
     cpus: Mapped<Cpu>,
     rows: Mapped<Row>,
-    /// Of a row of one CPU, what was told already.
+    /// The reported part of each row of a CPU.
     before: HashMap<usize, Row>,
     cpus_before: HashMap<usize, Cpu>,
     stacks: HashMap<u64, Stack>,
@@ -230,7 +230,7 @@ impl Crosscalls {
         Ok(())
     }
 
-    /// What each row of each CPU gained since the last call, with the row's CPU.
+    /// The growth of each row of each CPU since the last call, with the row's CPU.
     fn new_rows(&mut self) -> Vec<(usize, Row)> {
         let per_cpu = self.rows.len() / self.cpus.len().max(1);
         let mut new = Vec::new();
@@ -464,7 +464,7 @@ fn bounds(bucket: usize) -> (u64, u64) {
     }
 }
 
-/// This machine's packages, or so many of equal size.
+/// This machine's packages, or `packages` of equal size.
 ///
 /// # Errors
 /// The machine's topology cannot be read.

@@ -17,7 +17,7 @@ pub fn of(machine: &Topology, cpus: usize) -> Vec<u32> {
     packages
 }
 
-/// As if the CPUs, in the order of their numbers, lay on so many packages of equal size.
+/// As if the CPUs, in the order of their numbers, lay on `packages` packages of equal size.
 pub fn spread(cpus: usize, packages: u32) -> Vec<u32> {
     (0..cpus).map(|cpu| (cpu as u64 * u64::from(packages) / cpus.max(1) as u64) as u32).collect()
 }

@@ -120,7 +120,7 @@ static long look_at_clock(__u64 i, struct spin *spin)
 static __always_inline void hit(struct dose_slot *s)
 {
 	s->hits++;
-	/* A dose of 0 reads the clock as often as any does at least, so that the difference is the spin alone. */
+	/* A dose of 0 reads the clock at least as often as any other, so that the difference is the spin alone. */
 	__u32 ns = dose_ns;
 	__u64 began = bpf_ktime_get_ns();
 	if (began >= dose_until)

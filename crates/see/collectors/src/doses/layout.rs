@@ -1,4 +1,4 @@
-//! What the programs of `doses.bpf.c` write (doses.h): the types are the skeleton's own.
+//! Types that the programs of `doses.bpf.c` write (doses.h): the skeleton's own.
 
 use super::skel::types;
 use crate::bpf_support::Plain;
@@ -14,7 +14,7 @@ pub const CHOSEN_LOCKS: usize = 4096;
 pub use types::dose_call as CallRow;
 /// A contended lock, on a CPU.
 pub use types::dose_lock as LockRow;
-/// What a CPU counts.
+/// Counts of a CPU.
 pub use types::dose_slot as Slot;
 
 // SAFETY: integers only.

@@ -147,7 +147,7 @@ pub struct Doses {
     slots: Mapped<Slot>,
     calls: Mapped<CallRow>,
     locks: Mapped<LockRow>,
-    /// Counts system calls, as long as somebody wants to know them.
+    /// Counts system calls, while this is set.
     counting: Option<Link>,
     /// Counts calls of a function, likewise.
     progress: Option<Link>,

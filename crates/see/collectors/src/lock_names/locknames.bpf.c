@@ -168,7 +168,8 @@ static struct kmem_cache *slab_of_page(void)
 	if (!direct_map || !pages)
 		return NULL;
 	have_slabs = 1;
-	/* Kernels that tell heads otherwise (7.1) have the function. What is not there must not even be reachable. */
+	/* Kernels that encode heads in another way (7.1) have the function. A missing field must not even be
+	 * reachable for the verifier. */
 	if (addr < direct_map || addr >= pages || !bpf_core_field_exists(struct page___names, compound_head))
 		return NULL;
 	page = (void *)(pages + ((addr - direct_map) >> page_bits) * bpf_core_type_size(struct page___names));
@@ -212,7 +213,7 @@ int name_slab(void *ctx)
 	return 0;
 }
 
-/* Objects whose owner is wanted, by address. */
+/* Objects that need an owner, by address. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);

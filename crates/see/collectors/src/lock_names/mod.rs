@@ -27,7 +27,8 @@ const OWNED: [&str; 6] =
 /// - a lock of a CPU: `rq(CPU 3)`, `hrtimer_bases.lock(CPU 3)`, or of a node: `zone.lock(node 0)`;
 /// - a member of an object: `files_struct.file_lock`, `mm_struct.mmap_lock`, `inode.i_rwsem`;
 /// - a bucket of the futexes of a process: `futex_hash_bucket.lock`;
-/// - of an object of unknown type, its cache and the place in it, and who takes it: `lock in f (kmalloc-512+0x10)`.
+/// - of an object of unknown type, its cache and the place in it, and the function that takes it: `lock in f
+/// (kmalloc-512+0x10)`.
 ///
 /// Opening costs about 25 ms and needs root; [`LockNamer::resolve`] loads the kernel's types once
 /// (6 ms), then costs about 2 µs a new address, plus one walk of all tasks (0.5 µs each) in a batch
@@ -46,12 +47,12 @@ pub struct LockNamer {
     notes: Vec<String>,
 }
 
-/// What is known of a lock.
+/// A lock as far as it is known.
 #[derive(Default)]
 struct Lock {
     name: Option<Box<str>>,
     owner: Option<Owner>,
-    /// Offset in an object allocated by size, whose type is unknown.
+    /// Offset in an object of unknown type that was allocated by size.
     in_sized: Option<u64>,
 }
 
@@ -94,7 +95,7 @@ impl LockNamer {
         }
     }
 
-    /// What is missing and why, a line each.
+    /// Missing parts and the reason, a line each.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -189,7 +190,7 @@ impl LockNamer {
         self.btf = Some(btf);
     }
 
-    /// What is known of the lock at `addr`, and the object it is in if that belongs to a process.
+    /// The lock at `addr` as far as it is known, and the object it is in if that belongs to a process.
     fn find(&mut self, addr: u64) -> (Lock, Option<u64>) {
         let symbol = self.kernel.as_ref().and_then(|k| k.variable(addr)).map(|(name, offset)| match offset {
             0 => name.to_owned(),
@@ -354,7 +355,7 @@ mod tests {
     /// A tracefs instance that records the locks which this process contends for.
     struct Contention {
         dir: std::path::PathBuf,
-        /// What the path leads through.
+        /// Held, for `dir` leads through it.
         _tracefs: OwnedFd,
     }
 
@@ -521,7 +522,7 @@ mod tests {
         let buckets: Vec<_> = locks.iter().filter(|l| own.iter().any(|hash| hash.contains(&l.0))).collect();
         assert!(!buckets.is_empty(), "{locks:x?} {own:x?}");
         for (addr, _) in buckets {
-            // Whoever takes it.
+            // The bucket has this name for every function that takes it.
             assert_eq!(namer.name_for(*addr, "some_function").as_deref(), Some(FUTEX_BUCKET));
         }
     }

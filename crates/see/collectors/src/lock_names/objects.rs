@@ -1,4 +1,4 @@
-//! Asks the kernel what lies at an address: the slab cache, and whose object it is.
+//! Asks the kernel for the object at an address: its slab cache, and its owner.
 
 use std::io::Read;
 use std::mem::MaybeUninit;
@@ -56,7 +56,7 @@ pub struct Owner {
 
 impl Objects {
     pub fn open() -> libbpf_rs::Result<Objects> {
-        // The skeleton borrows its object for as long as it lives; a few bytes stay behind.
+        // The skeleton borrows its object until it is dropped; a few bytes stay behind.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let types = load::Types::read().map_err(|e| libbpf_rs::Error::from(std::io::Error::other(e)))?;
         let skel = types.open(skel::LocknamesSkelBuilder::default(), storage)?.load()?;
@@ -119,7 +119,7 @@ impl Objects {
         })
     }
 
-    /// Does without bpf_get_kmem_cache, on a machine whose layout is not randomized.
+    /// Works without bpf_get_kmem_cache, on a machine whose layout is not randomized.
     #[cfg(test)]
     pub fn as_older_kernels(&mut self) -> bool {
         const PAGES: u64 = 0xffffea0000000000;

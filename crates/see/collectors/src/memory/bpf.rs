@@ -21,11 +21,11 @@ pub(super) mod skel {
     include!(concat!(env!("OUT_DIR"), "/pages.skel.rs"));
 }
 
-/// Free blocks and page tables' folios begin at most so many pages before any of theirs
+/// Free blocks and page tables' folios begin at most this many pages before any of theirs
 /// (`MAX_PAGE_ORDER`; 13 on arm64 with pages of 64 KiB).
 const LARGEST_BLOCK: u64 = 1 << 13;
 
-/// The page that tells where the array of `struct page` is.
+/// The page by which the array of `struct page` is found.
 use skel::types::anchor as Anchor;
 /// A walk under way.
 pub(super) use skel::types::walk as Walk;
@@ -38,7 +38,7 @@ pub struct Pages {
     slots: usize,
 }
 
-/// What the walking threads share.
+/// Descriptors that the walking threads share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fds {
     walks: RawFd,
@@ -82,7 +82,7 @@ impl Pages {
         let slots = threads.max(1);
         open.maps.walks.set_max_entries(slots as u32).map_err(bpf("sizing the walks"))?;
         open.maps.rows.set_max_entries(rows.max(1) as u32).map_err(bpf("sizing the rows"))?;
-        // What the kernel need not verify does not delay the look.
+        // Programs that are not loaded need no time in the verifier.
         open.progs.list.set_autoload(rows > 0);
         open.progs.own.set_autoload(owners);
         open.progs.name_file.set_autoload(owners);
@@ -156,7 +156,7 @@ impl Pages {
         Ok(owned)
     }
 
-    /// What file the `struct address_space` at this address is of; `None` if it has gone.
+    /// The file that the `struct address_space` at this address belongs to; `None` if it has gone.
     pub(super) fn name(&mut self, address: u64) -> Option<Named> {
         let map = &self.skel.maps.names;
         let mut value = vec![0; map.value_size() as usize];
@@ -178,7 +178,7 @@ impl Pages {
         let all: u64 = ranges.iter().map(|r| r.1 - r.0).sum();
         let (mut samples, mut differ) = (0, 0);
         for i in 0..WINDOWS {
-            // The i-th of as many equal parts of all pages.
+            // The i-th of `WINDOWS` equal parts of all pages.
             let mut at = all * i / WINDOWS;
             let Some(&(first, end)) = ranges.iter().find(|r| {
                 let inside = at < r.1 - r.0;
@@ -296,8 +296,8 @@ pub(super) fn run(program: RawFd, context: &mut [u8]) -> io::Result<()> {
 }
 
 /// The address of the `struct page` of page frame 0. The array has no symbol everywhere and its place is
-/// random, but one page of which both the frame and the `struct page` are known tells it: that of a
-/// memfd, whose frame is in our pagemap. Two must agree.
+/// random, but it follows from one page of which both the frame and the `struct page` are known: a page of
+/// a memfd, whose frame is in our pagemap. Two must agree.
 fn find_base(program: RawFd) -> io::Result<u64> {
     let pagemap = File::open("/proc/self/pagemap")?;
     let mut last = None;
@@ -311,7 +311,7 @@ fn find_base(program: RawFd) -> io::Result<u64> {
         // SAFETY: any bits are an `Anchor`, and the array is as large.
         let found: Anchor = unsafe { std::ptr::read_unaligned(context.as_ptr().cast()) };
         let frame = anchor.frame(&pagemap)?;
-        // The low bits would say that it is no page but a node of a tree.
+        // Low bits that are set would mean a node of a tree instead of a page.
         if before != frame || found.page == 0 || found.page & 3 != 0 || found.page_size == 0 {
             continue;
         }

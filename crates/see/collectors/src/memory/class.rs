@@ -1,4 +1,4 @@
-//! What a page is for, by the bits of `/proc/kpageflags`.
+//! The purpose of a page, by the bits of `/proc/kpageflags`.
 
 /// Bits of `/proc/kpageflags` (`include/uapi/linux/kernel-page-flags.h`, and above 31 those that
 /// `tools/mm/page-types.c` names).
@@ -100,7 +100,7 @@ pub mod kpf {
     }
 }
 
-/// What a page is for. The numbers are those of `enum class` in `pages.bpf.c`.
+/// The purpose of a page. The numbers are those of `enum class` in `pages.bpf.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Class {

@@ -10,9 +10,9 @@ use super::{Class, Counts};
 /// Estimates the classes of each node below `root` from `sys/devices/system/node/nodeN/meminfo`, or of a
 /// machine without nodes from `proc/meminfo`.
 ///
-/// `Exec and libs` stays in `File mapped`, the kernel's counters do not tell them apart, and `File
-/// mapped` may hold some mapped shared memory. What is reserved is the difference between the pages of
-/// the zones and those of the allocator.
+/// `Exec and libs` stays in `File mapped`, for the kernel's counters do not separate them, and `File
+/// mapped` may hold some mapped shared memory. Reserved memory is the difference between the pages of the
+/// zones and those of the allocator.
 ///
 /// # Errors
 /// `proc/meminfo` cannot be read.
@@ -36,7 +36,7 @@ pub(super) fn read(root: &Path, page_size: u64) -> io::Result<BTreeMap<u32, Coun
             *reserved = reserved.saturating_add(zone.present.saturating_sub(zone.managed));
         }
     }
-    // A node without memory is no row.
+    // A node without memory gets no row.
     nodes.retain(|_, counts| counts.total() > 0);
     Ok(nodes)
 }

@@ -98,7 +98,7 @@ impl Cursor<'_> {
     }
 }
 
-/// Pages mapped at once: a window of 16 MiB, so that a file of any size costs as much memory.
+/// Pages mapped at once: a window of 16 MiB, so that the memory used does not depend on the file's size.
 const WINDOW: u64 = 1 << 12;
 
 /// Opens the regular file behind a link of `/proc`, if no other process or machine has to answer for that. Other kinds of

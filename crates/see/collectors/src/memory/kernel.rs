@@ -1,4 +1,4 @@
-//! What of the kernel's own pages is known from elsewhere, since no bit of a page tells.
+//! Uses of the kernel's own pages that other files show, since no bit of a page does.
 
 use std::fs;
 use std::path::Path;

@@ -11,7 +11,7 @@ use super::{Class, Classifier, Counts, kpf};
 /// Pages in one read: 512 KiB, which stays in a core's second-level cache until it is classified.
 const BATCH: usize = 1 << 16;
 
-/// A folio that a range begins in the midst of has its head at most so many pages before (2 MiB of
+/// A folio that a range begins in the midst of has its head at most this many pages before (2 MiB of
 /// transparent huge pages; hugetlb pages carry their bit each).
 const LARGEST_THP: u64 = 512;
 

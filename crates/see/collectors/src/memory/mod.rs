@@ -1,4 +1,4 @@
-//! What each physical page of the machine is for: Solaris' `::memstat`.
+//! The purpose of each physical page of the machine: Solaris' `::memstat`.
 //!
 //! Two sources give one answer. BPF walks the kernel's array of `struct page`; where BPF is not to be
 //! had, `/proc/kpageflags` is read. Both go over the memory in chunks that several threads take from
@@ -62,10 +62,10 @@ impl Source {
     }
 }
 
-/// What to look at, and how.
+/// The pages to look at, and the source.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Only this source; without, the best there is.
+    /// The source [default: the best one available].
     pub source: Option<Source>,
     /// Threads that walk; 0 means one for each CPU that this process may use.
     pub threads: usize,
@@ -77,7 +77,7 @@ pub struct Options {
     pub owners: bool,
 }
 
-/// Why there is no answer.
+/// Errors of a walk of the pages.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The memory map cannot be read.
@@ -102,7 +102,7 @@ pub enum Error {
     /// The frames asked for hold no memory.
     #[error("page frames {}-{} hold no memory; see /proc/iomem", .0.start, .0.end)]
     NoFrames(Range<u64>),
-    /// What needs each page, from an estimate.
+    /// Only an estimate is available, where each page is needed.
     #[error(
         "needs root (CAP_SYS_ADMIN), and BPF or /proc/kpageflags: without them there is only `ncpu memory`'s estimate"
     )]
@@ -168,7 +168,7 @@ pub struct Memory {
     chunks: Vec<Chunk>,
     threads: usize,
     page_size: u64,
-    /// What the user should know: sources that were missing, maps that make no sense.
+    /// Notes for the user: sources that were missing, maps that make no sense.
     pub notes: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a walk of the pages finds out of their owners, and the kernel of a file.
+//! Owners that a walk of the pages finds, and the kernel's data on a file.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use super::Counts;
 /// Owners by page count, of each class they own.
 pub(super) type Owned = HashMap<u64, Counts>;
 
-/// What the kernel says of a file.
+/// A file, as the kernel describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Named {
     /// Inode number.

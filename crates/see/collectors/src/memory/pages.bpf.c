@@ -283,8 +283,8 @@ struct {
 __u64 exec_dropped;
 
 /*
- * A bit for each hash of an address in exec_files: nearly every other file is told by one load. The
- * blog's cache of vnodes did the same for memory that had fewer files.
+ * A bit for each hash of an address in exec_files: one load recognizes nearly every other file. The blog's
+ * cache of vnodes did the same for memory that had fewer files.
  */
 #define FILTER_BITS 16
 __u64 exec_filter[1 << (FILTER_BITS - 6)];
@@ -318,7 +318,7 @@ struct row {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);	/* as many as are asked for at once */
+	__uint(max_entries, 1);	/* set before loading to the number of rows asked for at once */
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
 	__type(value, struct row);
@@ -439,7 +439,7 @@ static __always_inline bool is_hugetlb(__u64 head, __u32 type)
 	return IS_TYPE(type, hugetlb, OLD_HUGETLB);
 }
 
-/* Whether a large folio that is no kernel allocation is a transparent huge page, of whatever size. */
+/* Whether a large folio that is not a kernel allocation is a transparent huge page, of any size. */
 static __always_inline bool is_thp(__u64 head, const struct seen *s)
 {
 	if (bpf_core_enum_value_exists(enum pageflags, PG_large_rmappable)) {
@@ -497,8 +497,8 @@ static __always_inline bool is_exec(struct walk *w, __u64 mapping)
 }
 
 /*
- * The class of the page at `at`; `pages` is how many from `pfn` on are of the same. A page that
- * changes meanwhile may be told wrong, but `pages` never leaves the block that `pfn` is in.
+ * The class of the page at `at`; `pages` is the number of pages from `pfn` on with the same class. A page
+ * that changes meanwhile may get a wrong class, but `pages` never leaves the block that `pfn` is in.
  */
 static __always_inline __u32 look(struct walk *w, __u64 pfn, struct seen *s, __u64 *pages, __u64 *kpf)
 {
@@ -514,7 +514,7 @@ static __always_inline __u32 look(struct walk *w, __u64 pfn, struct seen *s, __u
 		head = head_of(at, s->compound_head);
 		large = true;
 		*kpf |= KPF_COMPOUND_TAIL;
-		/* A tail of what? Its head was split meanwhile, if it is no head below this page. */
+		/* A tail of what? Its head was split meanwhile, if the head is not below this page. */
 		if (head >= at || head < w->base)
 			return KERNEL;
 		see(head, s);
@@ -529,7 +529,7 @@ static __always_inline __u32 look(struct walk *w, __u64 pfn, struct seen *s, __u
 		if (order <= 30 && !(first & ((1ULL << order) - 1)) && first + (1ULL << order) > pfn)
 			*pages = first + (1ULL << order) - pfn;
 	}
-	/* Most pages are on the LRU lists and by themselves: those are none of what is asked here. */
+	/* Most pages are on the LRU lists and by themselves: the cases of this branch do not apply to them. */
 	if (large || (s->flags & (FLAG(PG_lru) | FLAG(PG_reserved) | FLAG(PG_hwpoison))) != FLAG(PG_lru)) {
 		if (FLAG(PG_hwpoison) & s->flags)
 			return POISONED;

@@ -16,13 +16,13 @@ use crate::bpf_support::{Mapped, Plain};
 /// Pages in a batch.
 pub(super) const BATCH: usize = 1 << 15;
 
-/// What there is to say of a page.
+/// Everything known about a page.
 pub(super) use super::bpf::skel::types::row as Row;
 
 // SAFETY: integers only.
 unsafe impl Plain for Row {}
 
-/// What the rows are read from.
+/// The source of the rows.
 enum Listing<'m> {
     Bpf { pages: &'m Pages, rows: Mapped<Row> },
     Kpageflags { flags: &'m Kpageflags, count: Option<File>, cgroup: Option<File>, exec: &'m ExecFrames },
@@ -89,7 +89,7 @@ impl Memory {
         }
     }
 
-    /// What is known of each page of `start..end`, for tests.
+    /// The rows of the pages of `start..end`, for tests.
     #[cfg(test)]
     pub(super) fn page_rows(&self, exec: &ExecFrames, chunk: &Chunk) -> Result<Vec<Row>> {
         let mut rows = Vec::new();

@@ -85,7 +85,7 @@ fn meminfo(text: &str, key: &str) -> u64 {
     kib * 1024 / rustix::param::page_size() as u64
 }
 
-/// What the zones have free, as a line of `/proc/meminfo`. Its own MemFree has more on machines whose host took memory
+/// Free pages of the zones, as a line of `/proc/meminfo`. Its own MemFree has more on machines whose host took memory
 /// back (a balloon) and whose kernel goes on calling that free.
 fn zones_free() -> String {
     let zones = std::fs::read_to_string("/proc/zoneinfo").unwrap();

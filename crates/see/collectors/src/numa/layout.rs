@@ -1,4 +1,4 @@
-//! What the programs of `numa.bpf.c` write: the skeleton's own types, or ours that the compiler compares with them.
+//! Types that the programs of `numa.bpf.c` write: the skeleton's own, or ours that the compiler compares with them.
 
 use std::ffi::c_char;
 
@@ -8,7 +8,7 @@ use crate::bpf_support::{Plain, same_layout};
 /// The thread a CPU runs, and since when.
 pub(super) use types::cpu as Cpu;
 
-/// What a thread has wanted of CPUs so far.
+/// CPU demand of a thread so far.
 pub(super) use types::want as Want;
 
 /// Nodes the programs keep apart.

@@ -31,7 +31,7 @@ use time::Source;
 use times::Times;
 pub use wants::Wants;
 
-/// Whose memory is looked at.
+/// The processes whose memory is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Every process's.
@@ -54,7 +54,7 @@ pub struct Config {
     pub root: PathBuf,
     /// A process of more resident bytes than this is sampled, not walked.
     pub sample_above: u64,
-    /// Of so many processes at most, those with most CPU time; `None` for all.
+    /// Number of processes looked at, those with most CPU time; `None` for all.
     pub most: Option<usize>,
     /// Count transparent huge pages, which walks page tables once more.
     pub huge: bool,
@@ -111,7 +111,7 @@ struct Process {
     took: f64,
 }
 
-/// What memory is counted together.
+/// The key by which memory is summed up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     object: String,
@@ -160,7 +160,7 @@ impl Numa {
         &self.topology
     }
 
-    /// What could not be observed, one line each.
+    /// Parts that could not be observed, one line each.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -246,8 +246,8 @@ impl Numa {
         self.tick()
     }
 
-    /// What has been since the last tick, and where memory lies now. Distances, which do not change, are
-    /// told with the first.
+    /// Changes since the last tick, and the current places of memory. Distances, which do not change, come
+    /// with the first.
     pub fn tick(&mut self) -> Vec<Table> {
         let began = Instant::now();
         let t = (began - self.started).as_secs_f64();
@@ -364,7 +364,7 @@ impl Numa {
         // Programs and libraries: their text is in caches, so where it lies says little.
         let code: HashSet<(u64, u64)> =
             regions.iter().filter(|r| r.code && r.inode != 0).map(|r| (r.device, r.inode)).collect();
-        // Large mappings that somebody placed are listed one by one.
+        // Large mappings with a policy of their own are listed one by one.
         let asks = |m: &Mapping| !matches!(m.policy.mode, Mode::Default | Mode::Other);
         let mut placed: Vec<&Mapping> = maps.iter().filter(|m| asks(m) && m.bytes() >= 1 << 20).collect();
         placed.sort_by_key(|m| std::cmp::Reverse(m.bytes()));
@@ -503,7 +503,7 @@ fn neighbours(pid: u32, maps: &[Mapping], regions: &[procfs::Region]) -> Option<
     let mut large: Vec<&Mapping> = maps.iter().filter(spread).collect();
     large.sort_by_key(|m| std::cmp::Reverse(m.bytes()));
     let seen: u64 = large.iter().map(|m| m.bytes()).sum();
-    // What lies whole on one node lies together.
+    // Mappings that lie on a single node count as together.
     let (mut together, mut weight) = (total.saturating_sub(seen) as f64, total.saturating_sub(seen) as f64);
     for m in large.iter().take(8) {
         let region = regions.iter().find(|r| r.range.0 == m.start)?;

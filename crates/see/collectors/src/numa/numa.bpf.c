@@ -2,9 +2,8 @@
 /*
  * CPU time of each thread by NUMA node, for `ncpu numa`; what each wants of CPUs, for `ncpu place balance`.
  *
- * A thread's times lie in its own task storage, written by the CPU it runs on, so nothing is shared
- * between CPUs on the path of a switch. What a thread that ends leaves behind goes to its process's
- * entry of `gone`.
+ * A thread's times lie in its own task storage, written by the CPU it runs on, so nothing is shared between
+ * CPUs on the path of a switch. The times of a thread that ends are added to its process's entry of `gone`.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>

@@ -4,8 +4,8 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// A segment of more pages than this (128 MiB of small ones) is sampled: half as many pages, in pairs
-/// of neighbours, tell a share within 0.8 % (1.96 × sqrt(1/4 / 16384)).
+/// A segment of more pages than this (128 MiB of small ones) is sampled: half as many pages, in pairs of
+/// neighbours, give a share within 0.8 % (1.96 × sqrt(1/4 / 16384)).
 pub const MOST: u64 = 32_768;
 
 fn page() -> u64 {
@@ -39,7 +39,7 @@ pub fn nodes_of(pid: u32, addresses: &[u64]) -> std::io::Result<Vec<Option<u32>>
     Ok(status.into_iter().map(|s| u32::try_from(s).ok()).collect())
 }
 
-/// What a look at a segment found.
+/// Pages found in a segment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
     /// Resident pages seen by node, ascending.

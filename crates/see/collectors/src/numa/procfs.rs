@@ -1,5 +1,5 @@
-//! What /proc tells of processes, shared segments and mounts, below any root directory. A process
-//! may end at any moment: what it no longer tells is not there.
+//! Processes, shared segments and mounts in /proc, below any root directory. A process may end at any
+//! moment: files that can no longer be read are left out.
 
 use std::collections::HashMap;
 use std::io;
@@ -305,7 +305,7 @@ mod tests {
         assert!(proc.pids().contains(&me) && proc.threads(me).contains(&me));
         assert!(proc.maps(me).iter().any(|r| r.name == "[stack]"));
         assert!(proc.thread_time(me, me).is_some());
-        // Built without CONFIG_NUMA there is none.
+        // Kernels built without CONFIG_NUMA have no such file.
         if let Ok(maps) = proc.numa_maps(me) {
             assert!(maps.iter().any(|m| m.what == numa_maps::What::Stack && m.bytes() > 0));
         }

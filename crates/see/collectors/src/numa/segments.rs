@@ -16,8 +16,8 @@ const SMALLEST_FILE: u64 = 1 << 20;
 /// Directory entries looked at to find them.
 const MOST_FILES: usize = 20_000;
 
-/// What makes two mappings mappings of the same segment. SysV ids are inodes of their own, so the
-/// kind is part of it.
+/// The identity of a segment: mappings with equal keys are mappings of the same segment. SysV ids are
+/// inodes of their own, so the kind is part of it.
 type Key = (u64, u64, &'static str);
 
 /// One shared segment.
@@ -31,9 +31,9 @@ pub(super) struct Segment {
     pub size: u64,
     /// Bytes that have pages, where that is known.
     pub resident: Option<u64>,
-    /// Who maps it.
+    /// Processes that map it.
     pub users: BTreeMap<u32, String>,
-    /// The policy that the mappings' numa_maps tell.
+    /// The policy in the mappings' numa_maps.
     pub policy: Option<Policy>,
     /// The mount's `mpol=`.
     pub mount: Option<Policy>,

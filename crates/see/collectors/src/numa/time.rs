@@ -77,7 +77,7 @@ impl Sampler {
                 kept.insert(tid, ran);
                 let before = match self.last.get(&tid) {
                     Some(before) => *before,
-                    // What ran before the observation is not of it; a thread born since is.
+                    // Time before the observation is not part of it; a thread born since then counts whole.
                     None if self.first => ran,
                     None => 0,
                 };

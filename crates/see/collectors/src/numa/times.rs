@@ -24,7 +24,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// What was added since `before`.
+    /// The time added since `before`.
     pub fn since(&self, before: &Times) -> Times {
         let less = |now: &ByNode, before: Option<&ByNode>| -> ByNode {
             let was = |node| before.and_then(|b| b.get(node)).copied().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What each thread wants of CPUs, read in one go from the kernel's own sums by an iterator of `numa.bpf.c`.
+//! CPU demand of each thread, read in one go from the kernel's own sums by an iterator of `numa.bpf.c`.
 
 use libbpf_rs::Link;
 use ncpu_machine::Wanted;
@@ -11,7 +11,7 @@ use crate::bpf_support::{Error, Feature, Result, load, namespace, read};
 /// The iterator, loaded until dropped.
 pub struct Wants {
     link: Link,
-    /// The program lives as long.
+    /// Held: the program must stay loaded with its link.
     _skel: Box<skel::NumaSkel<'static>>,
 }
 

@@ -1,4 +1,4 @@
-//! What each CPU does: ticks, timers, softirqs and kernel threads beside programs and idling.
+//! Activity of each CPU: ticks, timers, softirqs and kernel threads beside programs and idling.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ncpu_table::Table;
 
-/// What a herd did.
+/// Measurements of a herd.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Herd {
     /// Threads.
@@ -30,7 +30,7 @@ pub struct Herd {
 /// Lets `threads` threads poll nothing with a timeout of `ms` over and over for `length`.
 ///
 /// # Errors
-/// The system refuses so many threads.
+/// The system refuses to start this number of threads.
 pub fn herd(threads: u64, ms: u64, length: Duration, stop: &AtomicBool) -> std::io::Result<Herd> {
     let over = Arc::new(AtomicBool::new(false));
     let gate = Arc::new(RwLock::new(()));

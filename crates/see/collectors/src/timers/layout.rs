@@ -1,4 +1,4 @@
-//! What the programs of `timers.bpf.c` write (timers.h): the types are the skeleton's own.
+//! Types that the programs of `timers.bpf.c` write (timers.h): the skeleton's own.
 
 use super::skel::types;
 use crate::bpf_support::Plain;
@@ -10,9 +10,9 @@ pub const KIND_HRTIMER: u32 = 1;
 /// `TGID_INTERRUPT`: armed by an interrupt.
 pub const TGID_INTERRUPT: u32 = u32::MAX;
 
-/// What each CPU counts of its own work.
+/// Counts of each CPU's own work.
 pub use types::counters as Counters;
-/// What a CPU does.
+/// Activity of a CPU.
 pub use types::cpu_doing as CpuDoing;
 /// Starts of timers of one kind, from one place.
 pub use types::timer_row as TimerRow;
@@ -21,7 +21,7 @@ pub use types::timer_row as TimerRow;
 pub const DOINGS: usize = ncpu_schema::Doing::ALL.len();
 
 impl CpuDoing {
-    /// What it is at now; the mirror of `charge()`.
+    /// Its activity at this moment; the mirror of `charge()`.
     pub fn now_at(&self) -> usize {
         match self.depth as usize {
             depth @ 1..=8 => self.nest[depth - 1].into(),

@@ -11,11 +11,11 @@ use crate::program::Target;
 /// The row tables of all CPUs take this much together.
 const ROWS_BYTES: usize = 16 << 20;
 
-/// What the programs are loaded for.
+/// The parts of the programs to load.
 pub(super) struct Wanted<'a> {
-    /// Who arms timers: these threads; nobody is asked without.
+    /// Trace the timers that these threads arm; `None`: no timers are traced.
     pub who: Option<&'a Target>,
-    /// What each CPU does; the addresses are of the tick's handler.
+    /// Trace the activity of each CPU; the addresses are of the tick's handler.
     pub doings: Option<[u64; 2]>,
 }
 

@@ -10,18 +10,18 @@ use ncpu_table::Table;
 
 use super::calls::{Call, Scope, Wait, clock};
 
-/// What to measure.
+/// The calls and times to measure.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Which calls.
     pub calls: Vec<&'static Call>,
     /// Times asked for, ns.
     pub times: Vec<u64>,
-    /// Waits of each call for each time; without, as many as take no more than a few seconds.
+    /// Waits of each call for each time [default: the number that takes a few seconds at most].
     pub samples: Option<usize>,
 }
 
-/// What was measured.
+/// The measured waits, and the machine.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// Table `timeouts`: a row is one wait.
@@ -157,8 +157,8 @@ fn read_waits(results: &mut io::PipeReader, stop: &AtomicBool) -> io::Result<Vec
     Ok(out)
 }
 
-/// Sleeps to a chosen time within a tick: the n-th of a sequence that fills the tick evenly, so that a
-/// call bound to ticks shows as many of its latenesses as there are.
+/// Sleeps to a chosen time within a tick: the n-th of a sequence that fills the tick evenly, so that a call
+/// bound to ticks shows its whole range of latenesses.
 fn sleep_to_phase(n: usize, tick: u64) {
     const GOLDEN: f64 = 0.618_033_988_749_894_9;
     let now = clock(libc::CLOCK_MONOTONIC);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * `ncpu timers`: who arms timers, and what each CPU does of the kernel's housekeeping.
+ * `ncpu timers`: the threads that arm timers, and the time of each CPU for the kernel's housekeeping.
  *
  * Rows are counted in the current CPU's part of a table. A timer may be armed on one CPU and expire on
- * another, so whose it is stands in a table of its own, an entry a timer: its line is written where the
- * timer's own line is written anyway.
+ * another, so its owner stands in a table of its own, with an entry for each timer: its line is written
+ * where the timer's own line is written anyway.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -254,7 +254,7 @@ static __always_inline void count_start(struct timer_row *r, __u64 distance, __u
 	r->weight = weight;
 }
 
-/* Walks the armer's stack into a row of its own, whose place is returned. */
+/* Walks the armer's stack into a row of its own. Returns the row's index. */
 static __always_inline int walk(void *ctx, struct counters *c, __u64 function, __u64 who, bool interrupt,
 				__u64 distance, struct task_struct *p, __u64 now, __u64 weight)
 {

@@ -27,7 +27,7 @@ struct timer_row {
 	__u64 weight;		/* of the last start in a sampled row, for its end */
 };
 
-/* A timer that is armed, and whose it is. */
+/* An armed timer, and its owner. */
 struct armed {
 	__u64 timer;		/* address, the lowest bit set once it is off its queue */
 	__u32 row;		/* place of the exact row */

@@ -1,4 +1,4 @@
-//! Who arms timers: by handler, process and stack, counted in the kernel.
+//! The code that arms timers: by handler, process and stack, counted in the kernel.
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -69,7 +69,7 @@ impl Who {
         })
     }
 
-    /// What cannot be seen on this machine, one line each.
+    /// Parts that cannot be seen on this machine, one line each.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

@@ -81,7 +81,7 @@ pub(super) fn named_by_bpf(pages: &mut Pages, owned: Owned) -> Vec<File> {
 }
 
 /// Shared memory without a path: SysV segments, memfds and shared anonymous memory live in a tmpfs of the kernel's
-/// own. Their names are known to whoever maps them or has them open.
+/// own. Their names are known only by processes that map them or have them open.
 #[derive(Debug, Default)]
 struct Segments {
     /// By device and inode.

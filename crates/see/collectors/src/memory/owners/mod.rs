@@ -1,4 +1,4 @@
-//! Who owns the pages: processes, cgroups, files.
+//! The owners of pages: processes, cgroups, files.
 
 use std::io;
 use std::path::Path;
@@ -15,7 +15,7 @@ mod cgroups;
 mod files;
 mod processes;
 
-/// What a row is.
+/// The kind of owner that rows are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// A process, by its page tables.

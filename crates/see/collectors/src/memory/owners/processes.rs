@@ -11,7 +11,7 @@ use ncpu_machine::process::{self, Fields};
 use ncpu_schema::processes;
 use ncpu_table::Table;
 
-/// Keys of `/proc/PID/smaps_rollup` in the order of the columns of [`processes`], and several whose sum is one.
+/// Keys of `/proc/PID/smaps_rollup` in the order of the columns of [`processes`]; several keys are added up.
 const FIELDS: [&[&str]; 7] = [
     &["Pss"],
     &["Rss"],

@@ -129,7 +129,7 @@ unsafe impl Send for Reading {}
 impl Reading {
     fn suspend(&self, time: *const libc::timespec) -> i32 {
         let list = [&raw const *self.control];
-        // SAFETY: one control block, alive as long as we are.
+        // SAFETY: one control block, which lives until `self` is dropped.
         unsafe { libc::aio_suspend(list.as_ptr(), 1, time) }
     }
 }

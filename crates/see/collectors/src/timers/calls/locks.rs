@@ -206,8 +206,8 @@ pub fn timedjoin() -> io::Result<Wait> {
     Ok(Box::new(move |ns| {
         let _ = &thread;
         let t = deadline(libc::CLOCK_REALTIME, ns);
-        // SAFETY: a thread that stays, and is joined, as long as `thread` lives; its result is not
-        // asked for.
+        // SAFETY: a thread that runs, and is joined, only when `thread` is dropped; its result is not asked
+        // for.
         waited_by_value(unsafe { libc::pthread_timedjoin_np(id, std::ptr::null_mut(), &raw const t) })
     }))
 }

@@ -1,5 +1,5 @@
-//! Every call of Linux that returns after a time: each a function that sets up what is waited for
-//! and gives back the wait itself. What was set up goes with the closure.
+//! Every call of Linux that returns after a time: each a function that sets up an event to wait for and
+//! returns the wait itself. The closure owns the event.
 //!
 //! Nothing waited for ever comes, so each wait ends by its timeout.
 
@@ -12,7 +12,7 @@ mod timers;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// One wait of so many ns; the call's own unit is rounded up to.
+/// One wait of this many ns, rounded up to the call's own unit.
 pub(super) type Wait = Box<dyn FnMut(u64) -> io::Result<()> + Send>;
 
 /// Which clock a call's time runs by, and which threads its end wakes.
@@ -33,7 +33,7 @@ pub struct Call {
     pub name: &'static str,
     /// The unit of its argument, ns.
     pub unit: u64,
-    /// What its time runs by.
+    /// The clock of its time, and the threads that it wakes.
     pub scope: Scope,
     pub(super) open: fn() -> io::Result<Wait>,
 }
@@ -99,7 +99,7 @@ pub static CALLS: [Call; 43] = [
 ];
 
 impl Call {
-    /// What it is asked for to wait `ns`: rounded up to its unit, so as not to be early.
+    /// The argument for a wait of `ns`: rounded up to its unit, so as not to be early.
     pub fn argument(&self, ns: u64) -> u64 {
         ns.max(1).div_ceil(self.unit).saturating_mul(self.unit)
     }
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(names.len(), CALLS.len());
         let poll = CALLS.iter().find(|c| c.name == "poll").unwrap();
         assert_eq!((poll.argument(1), poll.argument(MS), poll.argument(MS + 1)), (MS, MS, 2 * MS));
-        assert_eq!(poll.argument(0), MS, "waiting for nothing is no wait");
+        assert_eq!(poll.argument(0), MS, "a wait of 0 would return at once");
     }
 
     #[test]

@@ -8,18 +8,19 @@ use super::claim::{Claim, Kind, Source};
 use super::names::short;
 use super::places::{Most, Place};
 use super::user_locks::{held_words, is_lock_function};
-use super::view::View;
+use super::view::{Sampled, View};
 use crate::causes::When;
 use crate::onion::evidence::{self, SharedLine};
 
 /// Parts of names of functions by which readers of a lock write its line.
-const READERS: [&str; 7] = [
+const READERS: [&str; 8] = [
     "rwlock_rdlock",
     "rwlock_tryrdlock",
     "rwlock_unlock",
     "shared_mutex",
     "RWMutex)",
     "RwLock",
+    "rwlock::futex",
     "ReentrantReadWriteLock",
 ];
 
@@ -99,7 +100,15 @@ fn claim(view: &View<'_>, line: &SharedLine, part: f64, waited: &HashMap<&str, f
         all += sample.seconds;
         places.add(&Place::outside(&sample.user, is_library).words(), sample.seconds);
     }
-    let readers = READERS.iter().any(|name| line.writers.contains(name)) || by_readers > 0.5 * all;
+    // Where the reader's fast path is inlined, its slow path stands beside it.
+    let slow = |s: &Sampled<'_>| {
+        let reads = s.user.iter().take(4).any(|f| READERS.iter().any(|part| f.contains(part)));
+        reads && s.user.iter().any(|f| line.writers.split(", ").any(|w| w == *f))
+    };
+    let beside: f64 = view.samples.iter().filter(|s| slow(s)).map(|s| s.seconds).sum();
+    let readers = READERS.iter().any(|name| line.writers.contains(name))
+        || by_readers > 0.5 * all
+        || beside > 0.05 * all;
     let when = match line.sharing == "true" {
         true if readers => When::SharedByReaders,
         true => When::SharedWord,

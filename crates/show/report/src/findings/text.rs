@@ -84,7 +84,9 @@ pub(crate) fn sentence(onion: &Onion, findings: &Findings) -> String {
         .filter(|r| r.layer.recoverable() && r.layer != Layer::Serial)
         .map(|r| r.share)
         .sum();
-    if let Some(alone) = findings.alone.as_ref().filter(|_| beside < 0.1) {
+    if let Some(alone) =
+        findings.alone.as_ref().filter(|_| beside < f64::max(0.1, 0.5 * share(Layer::Serial)))
+    {
         let idle = percent(share(Layer::Serial));
         let (within, more) = match &findings.hot {
             Some((chain, part)) => {

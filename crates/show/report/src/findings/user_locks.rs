@@ -21,6 +21,9 @@ use crate::locks::is_held_lock;
 use crate::onion::Onion;
 use crate::onion::evidence::{Charged, charged, length};
 
+/// Patterns of locks of which a process has one.
+const INTERPRETERS: [&str; 2] = ["GIL", "GVL"];
+
 /// Hand-offs a second below which threads may as well hand work to one another.
 const FINE: f64 = 1000.0;
 
@@ -145,6 +148,9 @@ impl<'a> Waited<'a> {
         let symbol = one && !name.is_empty() && !name.starts_with("0x");
         let place = self.shown().map(short);
         let pattern = self.pattern.filter(|p| !p.starts_with("pthread"));
+        if let Some(whole) = pattern.filter(|pattern| INTERPRETERS.contains(pattern)) {
+            return whole.to_string();
+        }
         // A variable of a library is known by its function where every file has one of its name.
         let (bare, file) =
             name.split_once(" (").map_or((name, ""), |(bare, file)| (bare, file.trim_end_matches(')')));
@@ -303,11 +309,11 @@ fn waited<'a>(view: &View<'a>) -> Vec<Waited<'a>> {
         let is_place = |caller: &&str| !caller.starts_with('[') || caller.starts_with("[unknown ");
         let place = t.caller.get(row).filter(is_place);
         let pattern = t.pattern.get(row);
-        // A static lock is one wherever it is waited for, and a file is.
-        let one = if held && !lock.is_empty() && !lock.starts_with("0x") && pattern != Some(lock) {
-            lock
-        } else {
-            ""
+        // A static lock is one wherever it is waited for, and so are a file and the lock of a process's interpreter.
+        let one = match pattern.filter(|pattern| INTERPRETERS.contains(pattern)) {
+            Some(pattern) => pattern,
+            None if held && !lock.is_empty() && !lock.starts_with("0x") && pattern != Some(lock) => lock,
+            None => "",
         };
         let key = (process, if one.is_empty() { place } else { None }, held, pattern, one);
         let block = t.block.get(row).unwrap_or(0.0);
@@ -467,7 +473,9 @@ fn spun_for_futexes(view: &View<'_>) -> (f64, f64) {
 
 /// Whether threads hand work to one another by it in small pieces.
 fn is_fine(view: &View<'_>, lock: &Waited<'_>) -> bool {
-    !lock.held && lock.waits >= FINE * view.elapsed() && lock.block <= BRIEF * lock.waits
+    // A thread of Go sleeps there whenever no goroutine can run, whatever these wait for.
+    let least = if lock.pattern == Some("Go scheduler") { 10.0 * FINE } else { FINE };
+    !lock.held && lock.waits >= least * view.elapsed() && lock.block <= BRIEF * lock.waits
 }
 
 /// Whether it is waited for at all, to speak of: 100 times a second, or a hundredth of the time. A runtime's functions that few

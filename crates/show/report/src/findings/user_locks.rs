@@ -146,6 +146,11 @@ impl<'a> Waited<'a> {
         let (name, most) = self.names.iter().max_by(|a, b| a.1.total_cmp(&b.1)).copied().unwrap_or(("", 0.0));
         let one = most > 0.5 * self.names.iter().map(|(_, s)| s).sum::<f64>() || self.names.len() == 1;
         let symbol = one && !name.is_empty() && !name.starts_with("0x");
+        // Threads of Go wait for a word within the mutex.
+        let name = match self.pattern {
+            Some("sync.Mutex" | "sync.RWMutex") => name.split("+0x").next().unwrap_or(name),
+            _ => name,
+        };
         let place = self.shown().map(short);
         let pattern = self.pattern.filter(|p| !p.starts_with("pthread"));
         if let Some(whole) = pattern.filter(|pattern| INTERPRETERS.contains(pattern)) {

@@ -16,7 +16,7 @@ pub const SURE: f64 = 0.9;
 /// Cheaper machines on which fixes are tried, at most: those next to the one that meets the target.
 const TRIED: usize = 2;
 
-/// What is wrong with a list of offers.
+/// Errors in a list of offers.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read, or is not a list.
@@ -30,7 +30,7 @@ pub enum Error {
     Model(#[from] crate::model::Error),
 }
 
-/// What is wanted.
+/// The required throughput and latency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
@@ -41,9 +41,9 @@ pub struct Target {
 }
 
 impl Target {
-    /// The throughput that so many threads need for it.
+    /// The throughput that this target needs with `threads` threads.
     pub fn needed(&self, threads: u32) -> f64 {
-        // Little's law: as many units are under way as there are threads.
+        // Little's law: each thread has one unit under way.
         let by_latency = self.latency_ms.map_or(0.0, |ms| f64::from(threads) / (ms * 1e-3));
         self.throughput.unwrap_or(0.0).max(by_latency)
     }
@@ -84,9 +84,9 @@ pub struct Offer {
 /// Offers, cheapest first, and what is wanted.
 #[derive(Clone, Debug)]
 pub struct Catalogue {
-    /// What prices are in.
+    /// The currency of the prices.
     pub currency: String,
-    /// What is wanted.
+    /// The target.
     pub target: Target,
     /// The offers.
     pub offers: Vec<Offer>,
@@ -122,7 +122,7 @@ impl Catalogue {
     }
 }
 
-/// What an offer does.
+/// The forecast for an offer.
 #[derive(Clone, Debug)]
 pub struct Judged {
     /// The offer.
@@ -144,13 +144,13 @@ pub struct Instead {
     pub price: f64,
     /// The fix.
     pub fix: Fix,
-    /// What it multiplies the throughput by.
+    /// The factor by which it multiplies the throughput.
     pub gain: f64,
     /// How likely the machine meets the target then.
     pub chance: f64,
 }
 
-/// What offers do, cheapest first, which of them is the cheapest that meets the target, and a fix that lets a cheaper one do so.
+/// The offers, cheapest first, the cheapest one that meets the target, and a fix with which a cheaper one meets it.
 #[derive(Clone, Debug, Default)]
 pub struct Bought {
     /// The offers.

@@ -1,8 +1,8 @@
-//! How long those waited that were first in a lock's queue, and by that how long the lock is held.
+//! Waits of first waiters in a lock's queue, and the hold time that follows from them.
 //!
-//! Who finds nobody but the holder waits for what is left of the time it holds the lock. Of times with mean S and
-//! distribution F, what is left has the density (1 - F(x)) / S, which falls from 1 / S: so S is one over the density of these
-//! waits where it is highest, whatever F is. Mean waits alone tell S (1 + cv^2) / 2.
+//! A thread that finds only the holder waits for the residual hold time. For hold times with mean S and distribution F,
+//! the residual has the density (1 - F(x)) / S, which falls from 1 / S: so S is one over the density of these waits
+//! where it is highest, for any F. Mean waits alone give S (1 + cv^2) / 2.
 
 /// Waits by length: four bins an octave of nanoseconds, as the engine counts them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Bin {
 }
 
 impl Waits {
-    /// Adds a wait of so many picoseconds.
+    /// Adds a wait of `ps` picoseconds.
     pub fn add(&mut self, ps: u64) {
         let ns = (ps / 1000).max(4);
         let octave = ns.ilog2() - 2;
@@ -49,15 +49,15 @@ impl Waits {
     }
 }
 
-/// What waits of the first tell.
+/// Hold times that follow from first waiters' waits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hold {
     /// How long the lock is held, ns.
     pub ns: f64,
     /// How long the first waited on average, ns.
     pub wait: f64,
-    /// The shortest of these waits, ns, but for a few: however little was left of the holder's time, handing the lock over
-    /// took as long.
+    /// The shortest of these waits, ns, but for a few: the hand-over took this long, however short the residual hold
+    /// time was.
     pub least: f64,
 }
 
@@ -66,7 +66,8 @@ const LEAST: f64 = 50.0;
 /// The density is taken where it is highest over bins that hold this share of the waits: over fewer, chance decides; over
 /// more, it has fallen already.
 const SHARE: f64 = 0.12;
-/// And so many of them, or a third: the highest of many densities is too high by chance otherwise.
+/// And at least this many of them, or a third: the highest of many densities is too high by chance
+/// otherwise.
 const LEAST_INSIDE: f64 = 100.0;
 
 /// Of the shortest waits this share is left out: a few were measured across an interrupt, or by clocks that differ.
@@ -113,11 +114,11 @@ mod tests {
     use super::*;
     use crate::random::{Random, Time};
 
-    /// What is left of a time of this distribution for who comes at any moment, with `more` ns to take the lock over.
+    /// Residuals of times of this distribution at random moments, with `more` ns to take the lock over.
     fn left(time: Time, more: u64, n: usize) -> Waits {
         let mut random = Random::new(7);
         let mut waits = Waits::default();
-        // Who comes falls into a long time more often than into a short one: a walk along the times.
+        // A random moment falls into a long time more often than into a short one: a walk along the times.
         let times: Vec<u64> = (0..200_000).map(|_| time.draw(&mut random)).collect();
         let mut ends = Vec::with_capacity(times.len());
         let mut sum = 0u64;

@@ -35,7 +35,7 @@ pub struct Point {
     pub throughput: f64,
     /// 90 % band: of the simulation, and of what is not known of the model.
     pub band: (f64, f64),
-    /// What may be.
+    /// The distribution of the throughput.
     pub chances: Option<Mixture>,
     /// Units a second of the simulated model itself, whose layers these are.
     pub simulated: f64,
@@ -45,12 +45,13 @@ pub struct Point {
     pub locks: Vec<(String, Handover, Owner)>,
     /// Cycles of a thread that make a unit.
     pub cycles: f64,
-    /// What is left of the throughput, as a share, should locks that the recording could not show be one that all wait for.
+    /// The remaining throughput, as a share, if the locks that the recording could not show were one lock that all
+    /// threads wait for.
     pub left: f64,
 }
 
-/// How many workers a model has on so many CPUs: as it says, else one a CPU, and no fewer than were recorded. Of those that
-/// have unequal shares of the work as many as count.
+/// The number of workers of a model on `cpus` CPUs: the model's own, else one per CPU and at least as many as recorded.
+/// Workers with unequal shares of the work count as fewer.
 pub fn workers(model: &Model, cpus: usize) -> u32 {
     let count = |n: u32| ((f64::from(n) / model.uneven.max(1.0)).round() as u32).max(1);
     match (model.threads, &model.recorded) {
@@ -62,8 +63,8 @@ pub fn workers(model: &Model, cpus: usize) -> u32 {
     }
 }
 
-/// How many threads are simulated for a program with so many workers: where those recorded handed work to one another,
-/// as many as could work at the same time.
+/// The number of threads simulated for a program with `workers` workers: where the recorded workers handed work to one
+/// another, only those that could work at the same time.
 pub fn active(model: &Model, workers: u32) -> u32 {
     match &model.recorded {
         Some(r) if r.workers > r.threads => {
@@ -80,7 +81,7 @@ fn as_timed(model: &Model, hardware: &Hardware) -> Hardware {
     let filled =
         model.recorded.as_ref().map_or(0.0, |r| f64::from(r.cpus) / f64::from(r.of.max(r.cpus).max(1)));
     let speed = hardware.speed / (1.0 - (1.0 - hardware.turbo) * filled);
-    // What is not known of it is as on the recorded machine.
+    // Unknown figures are those of the recorded machine.
     let or_recorded = |own: f64, of: fn(&Recorded) -> f64| match &model.recorded {
         Some(recorded) if own <= 0.0 => of(recorded),
         _ => own,
@@ -94,7 +95,7 @@ fn as_timed(model: &Model, hardware: &Hardware) -> Hardware {
 /// known of the model's inputs.
 ///
 /// # Errors
-/// The model has a lock of a kind that there is not.
+/// The model has a lock of an unknown kind.
 pub fn point(
     model: &Model,
     hardware: &Hardware,
@@ -124,8 +125,8 @@ pub fn point(
         outcome,
         cycles,
         left: model.recorded.as_ref().map_or(1.0, |r| {
-            // One at a time does what is under them, which takes half as long again where each hand-over moves its lines; all together do
-            // the rest.
+            // One thread at a time does the work under unseen locks. This work takes up to half as long again, since
+            // each hand-over moves its lines; all threads together do the rest.
             let times = (cpus as f64 / f64::from(r.cpus)).max(1.0);
             let dearer = 1.0 + 0.5 * times.log2().min(1.0);
             1.0 / (1.0 - r.unseen + r.unseen * times * dearer)
@@ -139,7 +140,7 @@ pub fn point(
 /// curves. Load is the number of threads times how often each wants a unit while nothing makes it wait.
 fn beyond(model: &Model, cpus: usize, threads: u32) -> f64 {
     let Some(recorded) = &model.recorded else { return (cpus as f64).log2().max(0.0) };
-    // What fewer CPUs do is no better known.
+    // Forecasts for fewer CPUs are no more certain.
     let fewer = (f64::from(recorded.cpus) / cpus as f64).log2();
     let held: f64 = model.lock.iter().map(|l| l.takes * l.hold_ns).sum();
     let unit = |sleep_ns: f64| {
@@ -154,7 +155,7 @@ fn beyond(model: &Model, cpus: usize, threads: u32) -> f64 {
     cpus.max(load).log2().max(fewer).max(0.0)
 }
 
-/// For how long, ps, nobody has anything to do while so much is done.
+/// The time, ps, in which no thread has anything to do, for the work done in `outcome`.
 pub(crate) fn stood_still(model: &Model, outcome: &Outcome, cycles: f64) -> u64 {
     (model.apart_ns * 1e3 * outcome.done as f64 / cycles) as u64
 }
@@ -184,7 +185,7 @@ pub fn points(
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Vec<Point>, Error> {
     let draws = draws(model, effort, stop)?;
-    // Each point with its replicas, smallest first: whoever is stopped has those that were done.
+    // Each point with its replicas, smallest first: a run that is stopped keeps the points done so far.
     let jobs: Vec<(usize, Option<usize>)> = counts
         .iter()
         .flat_map(|n| std::iter::once((*n, None)).chain((0..draws.len()).map(|k| (*n, Some(k)))))
@@ -247,7 +248,7 @@ fn draws(model: &Model, effort: &Effort, stop: &(dyn Fn() -> bool + Sync)) -> Re
     all.collect()
 }
 
-/// What became of a simulation.
+/// The result of a simulation.
 enum Done {
     Point(Box<Point>),
     /// Weight and ln X of a draw.
@@ -289,8 +290,8 @@ fn with_band(model: &Model, all: Vec<Done>) -> Option<Point> {
     Some(point)
 }
 
-/// What locks and lines cost on more CPUs, or save on fewer, is not known well from what they cost: standard deviation of ln X of a
-/// program that does nothing else.
+/// The cost of locks and lines on more CPUs, or the saving on fewer, does not follow well from their recorded cost:
+/// standard deviation of ln X of a program that does nothing else.
 const CONTENDED: f64 = 0.45;
 
 /// The part of a unit's own time in which it has locks, or writes lines, that threads share.
@@ -300,12 +301,12 @@ fn contended(model: &Model) -> f64 {
     ((lines + held) / (lines + held + model.work_ns).max(f64::MIN_POSITIVE)).min(1.0)
 }
 
-/// Identical runs of real programs differ by as much, standard deviation of ln X.
+/// Spread of identical runs of real programs, standard deviation of ln X.
 const LEAST_SPREAD: f64 = 0.02;
 /// How likely locks that a recording could not show are waited for.
 const UNSEEN: f64 = 0.5;
 
-/// What a throughput may be: normal distributions of ln X that weigh differently.
+/// The distribution of a throughput: normal distributions of ln X with weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mixture {
     /// Means, and weights that sum to 1.
@@ -368,7 +369,7 @@ fn normal(z: f64) -> f64 {
 /// Something of a model that a recording tells only roughly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Input {
-    /// What it is.
+    /// Its name.
     pub name: String,
     /// Standard deviation of its logarithm.
     pub sd: f64,
@@ -418,7 +419,7 @@ impl Input {
 
 use What::{Line, Lines, Lock, Serial, Wait, Work};
 
-/// What of a model that was learnt from a recording is known only roughly; nothing of one that was written by hand.
+/// Inputs of a model that a recording gives only roughly; none for a model that was written by hand.
 pub fn inputs(model: &Model) -> Vec<Input> {
     if model.recorded.is_none() {
         return Vec::new();
@@ -453,8 +454,8 @@ pub fn inputs(model: &Model) -> Vec<Input> {
     out
 }
 
-/// What the answer at a point hangs on most: each input, and the throughput over that foretold were it 1.5 times as
-/// large, those that make the most of a difference first.
+/// The inputs that the answer at a point depends on most: each input, and the ratio of the throughput with this
+/// input 1.5 times as large to the predicted one, largest difference first.
 ///
 /// # Errors
 /// As [`point`].
@@ -496,7 +497,7 @@ mod tests {
         // One draw in four is far below: so is a quarter of what may be.
         let two = Mixture::of(&[(0.0, 1.0), (2.0, 3.0)], 0.05, 1.0);
         assert!((two.at_most(1f64.exp()) - 0.25).abs() < 1e-6);
-        // What a recording could not show takes a share at worst.
+        // Locks that a recording could not show take a share at worst.
         let unseen = Mixture::of(&[(0.0, 1.0)], 0.02, 0.25);
         assert!(unseen.quantile(0.05) < 0.3 && unseen.quantile(0.95) > 0.98, "{unseen:?}");
         let above = unseen.at_most(0.9);

@@ -11,7 +11,7 @@ pub struct Place {
     pub package: u32,
 }
 
-/// What moving a cache line costs, one way, in nanoseconds.
+/// The cost of moving a cache line, one way, in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Transfer {
     /// Between the strands of a core.
@@ -26,7 +26,7 @@ pub struct Transfer {
     pub hop: f64,
 }
 
-/// What the memory of a package gives.
+/// Latency and bandwidth of the memory of a package.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Memory {
     /// Idle latency to the package's own memory, ns.
@@ -37,8 +37,9 @@ pub struct Memory {
     pub bandwidth: f64,
 }
 
-/// How long a bank of memory is busy with a line, ns: the row cycle time of DDR3 to DDR5. A package is taken to have as many
-/// banks as its bandwidth needs: latency then rises with load about as Intel's Memory Latency Checker has measured it.
+/// The time that a bank of memory is busy with a line, ns: the row cycle time of DDR3 to DDR5. A package is taken to
+/// have the number of banks that its bandwidth needs: latency then rises with load about as Intel's Memory Latency
+/// Checker has measured it.
 const BANK_NS: f64 = 46.0;
 
 impl Memory {
@@ -154,7 +155,7 @@ pub enum Order {
 /// A machine to simulate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hardware {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Its shape.
     pub shape: Shape,
@@ -165,7 +166,7 @@ pub struct Hardware {
     pub shared_reads: bool,
     /// Memory.
     pub memory: Memory,
-    /// What all strands of a core do together over what one does alone.
+    /// Speed of all strands of a core together over that of one alone.
     pub smt: f64,
     /// Speed of a core when all of its package work, over its speed alone.
     pub turbo: f64,
@@ -178,8 +179,8 @@ pub struct Hardware {
     /// How long a CPU that idles takes until it runs what another CPU woke, ns: long where a hypervisor must first give it
     /// one. It counts as idle meanwhile.
     pub halt_ns: f64,
-    /// Handing a spinlock that is waited for to another CPU takes so much longer than a line's transfer, ns: the waiter's way
-    /// out of the queue, whatever observes it there, and virtual CPUs that the hypervisor has put to sleep.
+    /// A contended spinlock reaches another CPU this much later than a line's transfer takes, ns: the waiter's way out of the
+    /// queue, probes that observe it there, and virtual CPUs that the hypervisor has put to sleep.
     pub handover_ns: f64,
     /// Sending an interrupt to one CPU, ns.
     pub ipi_send_ns: f64,
@@ -256,7 +257,7 @@ impl Hardware {
         all.into_iter().map(|(_, place)| place).collect()
     }
 
-    /// Whether the first CPUs in one order are as many of each core as in another.
+    /// Whether the first `n` CPUs use the same number of strands of each core in two orders.
     pub fn same_places(&self, n: usize, a: Order, b: Order) -> bool {
         let cores = |order| {
             let mut cores: Vec<u32> = self.places(n, order).iter().map(|p| p.core).collect();
@@ -272,7 +273,7 @@ impl Hardware {
         if a == b { 0 } else { 1 + u32::from(a / 4 != b / 4) }
     }
 
-    /// What moving a line from one CPU's cache to another's costs, ns.
+    /// The cost of moving a line from one CPU's cache to another's, ns.
     pub fn move_ns(&self, from: Place, to: Place) -> f64 {
         let t = &self.transfer;
         if from.core == to.core {

@@ -42,7 +42,7 @@ struct Entry {
     source: String,
 }
 
-/// Why there is no such machine.
+/// Errors in the description of a machine.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No shape, and no name of the catalogue.
@@ -51,12 +51,12 @@ pub enum Error {
     /// A topology tree that cannot be read.
     #[error("{0}")]
     Tree(String),
-    /// A file that describes no machine; the reason tells line and column.
+    /// A file that does not describe a machine; the reason has line and column.
     #[error("{path}: {why}", path = path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
 }
@@ -107,7 +107,7 @@ fn hardware(entry: &Entry, kin: Option<&Entry>) -> Option<Hardware> {
 /// `*.toml` that describes one as the catalogue does.
 ///
 /// # Errors
-/// It is none of them, or a tree whose packages or cores are not alike.
+/// It names no machine, or a tree whose packages or cores are not alike.
 ///
 /// Latencies that are not known are those of a machine like it, of the maker of the processor `like` where that is given.
 pub fn find(name: &str, like: Option<&str>) -> Result<Hardware, Error> {
@@ -199,7 +199,7 @@ fn maker(model: &str) -> Option<&'static str> {
 const STRANDS: u32 = 2;
 /// Cores of a whole package.
 const WHOLE: f64 = 48.0;
-/// What a year's age counts beside a factor of the shape.
+/// Weight of a year of age beside a factor of the shape.
 const YEAR: f64 = 0.15;
 
 /// A shape with the latencies of the machine of the catalogue that is most like it: of the same maker and of these years first.

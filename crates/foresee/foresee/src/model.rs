@@ -16,7 +16,7 @@ use crate::sim::Time;
 pub struct Model {
     /// The command or what it is.
     pub name: String,
-    /// What a unit of work is.
+    /// The unit of work.
     #[serde(default = "unit")]
     pub unit: String,
     /// Worker threads; 0 is one for each CPU.
@@ -27,7 +27,7 @@ pub struct Model {
     /// Coefficient of variation of that time.
     #[serde(default = "one")]
     pub cv: f64,
-    /// What the CPU time goes to: class, detail, weight; all of it user code where empty.
+    /// The CPU time by class, detail and weight; all of it user code where empty.
     #[serde(default)]
     pub mix: Vec<Share>,
     /// Sleep for each unit, ns: a client's think time, a timer.
@@ -42,14 +42,14 @@ pub struct Model {
     /// Times for each unit that a thread wakes another and waits for it: a client and its server, both ends of a pipe.
     #[serde(default)]
     pub handovers: f64,
-    /// How many times as much the busiest of the threads has to do as all have on average, 1 or more: connections that were
-    /// accepted unevenly. The others wait for it, so that as many threads count as this goes into them.
+    /// The work of the busiest thread divided by the mean of all, 1 or more: connections were accepted unevenly. The
+    /// others wait for it, so the number of threads that count is divided by this.
     #[serde(default = "one")]
     pub uneven: f64,
     /// How many units are served after one sleep or wait, 1 or more.
     #[serde(default = "one")]
     pub batch: f64,
-    /// Threads that share the work of class `fault` of `mix`; 0 and 1 are none.
+    /// Threads that share the work of class `fault` of `mix`; 0 and 1: no helpers.
     #[serde(default)]
     pub populate: u32,
     /// CPU time for each unit that only one thread at a time can spend while the others have nothing to do, ns.
@@ -175,7 +175,7 @@ pub struct LineModel {
     /// How many lines the writes go to, each to any of them: data that all threads share.
     #[serde(default = "one_copy")]
     pub among: u32,
-    /// A counter with a limit whose CPUs hold a reserve: a write in 64 goes to a line that is shared.
+    /// A counter with a limit whose CPUs hold a reserve: one write in 64 goes to a shared line.
     #[serde(default)]
     pub bounded: bool,
 }
@@ -215,7 +215,7 @@ pub struct LockPart {
     pub wake_ns: f64,
 }
 
-/// What was recorded, to be reproduced first.
+/// The recording, to be reproduced first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recorded {
@@ -227,7 +227,7 @@ pub struct Recorded {
     /// Model of the CPU.
     #[serde(default)]
     pub cpu_model: String,
-    /// Worker threads, as they are simulated: as many as could be at work at the same time.
+    /// Worker threads, as they are simulated: those that could be at work at the same time.
     pub threads: u32,
     /// How those CPUs lie: packages x cores x strands, as in `1x4x2`. Without it each was a core of one package.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -241,7 +241,7 @@ pub struct Recorded {
     /// How much longer than a line's transfer handing a spinlock to another CPU took there, ns.
     #[serde(default)]
     pub handover_ns: f64,
-    /// What a line's transfer between two of its CPUs takes, ns, where it was measured; 0 is as in the catalogue.
+    /// The time of a line's transfer between two of its CPUs, ns, if it was measured; 0: as in the catalogue.
     #[serde(default)]
     pub transfer_ns: f64,
     /// Worker threads that there were, where they were more: threads that wait for one another.
@@ -323,7 +323,7 @@ fn not_negative(x: f64) -> bool {
     x >= 0.0 && x.is_finite()
 }
 
-/// What may be wrong with a model.
+/// Errors in a model.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
@@ -334,12 +334,12 @@ pub enum Error {
         /// The system's answer.
         source: std::io::Error,
     },
-    /// The file is no model; the reason tells line and column.
+    /// The file is not a model; the reason has line and column.
     #[error("{path}: {why}")]
     Wrong {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// A value makes no sense.
@@ -362,11 +362,11 @@ const MOST_LOCKS: u64 = 1 << 20;
 pub const MOST_THREADS: u32 = 1 << 20;
 /// The most helpers that populate memory.
 pub const MOST_HELPERS: u32 = 1024;
-/// What helpers are given at a time, ns of work: large enough that handing it over costs little.
+/// Work handed to a helper at a time, ns: large enough that handing it over costs little.
 const CHUNK: f64 = 1e6;
 /// The longest cycle of a thread, ns.
 const LONGEST: f64 = 2e7;
-/// A write of a bounded counter in so many needs the shared reserve.
+/// One write of a bounded counter in this many needs the shared reserve.
 const RESERVE: f64 = 64.0;
 
 impl LockPart {
@@ -389,7 +389,8 @@ impl Model {
     /// Reads a model.
     ///
     /// # Errors
-    /// It cannot be read, is no TOML or no model (the message tells line and column), or a value makes no sense.
+    /// It cannot be read, is not TOML or not a model (the message has line and column), or a value makes no
+    /// sense.
     pub fn read(path: &Path) -> Result<Model, Error> {
         let told = path.display().to_string();
         let text =
@@ -410,7 +411,7 @@ impl Model {
         toml::to_string(self).unwrap_or_default()
     }
 
-    /// What is wrong with its values, and which one it is.
+    /// Checks the values; the error has the key of the invalid value, and the reason.
     fn check(&self) -> Result<(), (Key, String)> {
         let numbers = [
             ("work_ns", self.work_ns),
@@ -519,8 +520,8 @@ impl Model {
         Ok(())
     }
 
-    /// Work of a cycle of a thread: so many units, that what happens most often happens once, and that a cycle is no
-    /// longer than some milliseconds, whatever a unit is.
+    /// Units of work in a cycle of a thread: the most frequent operation happens once a cycle, and a cycle takes no
+    /// more than some milliseconds, for units of any length.
     fn cycle(&self) -> f64 {
         let most = self
             .lock
@@ -535,7 +536,7 @@ impl Model {
         1.0 / most.max(long).max(1.0)
     }
 
-    /// The program as it is simulated, with so many workers, and how many of its cycles make a unit.
+    /// The program as it is simulated, with `threads` workers, and the number of its cycles in a unit.
     ///
     /// # Errors
     /// There would be more threads than can be simulated.
@@ -672,7 +673,7 @@ impl Model {
         if all > 0.0 { faults / all } else { 0.0 }
     }
 
-    /// Hands so much work of a cycle to helpers, a chunk now and then, and waits for them.
+    /// Hands `work` ns of a cycle to helpers, a chunk now and then, and waits for them.
     fn populate(&self, program: &mut Program, ops: &mut Vec<Op>, work: f64, threads: u32) {
         let chunk = work.max(CHUNK);
         let (todo, done) = (program.queues.len() as u32, program.queues.len() as u32 + 1);
@@ -697,7 +698,7 @@ impl Model {
     }
 }
 
-/// Adds operations that happen so many times a cycle.
+/// Adds operations that happen `times` times a cycle.
 fn sometimes(ops: &mut Vec<Op>, times: f64, what: &[Op]) {
     let whole = times.floor() as usize;
     for _ in 0..whole.min(64) {

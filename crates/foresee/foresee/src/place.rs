@@ -24,7 +24,8 @@ impl Key {
     }
 }
 
-/// What is wrong with a value, with the line and column where it stands; where it is not in the file, those of its table.
+/// The message for an invalid value, with its line and column in the file, or those of its table if it is not in the
+/// file.
 pub(crate) fn wrong_value(text: &str, key: Key, what: &str) -> String {
     let Ok(file) = DeTable::parse(text) else { return what.into() };
     let mut table = file.get_ref();

@@ -1,4 +1,4 @@
-//! What is simulated: classes of threads, what each does over and over, and what they share.
+//! The simulated program: classes of threads, their operations, and the objects that they share.
 
 use serde::{Deserialize, Serialize};
 
@@ -91,7 +91,8 @@ pub enum Handover {
     },
     /// First in, first out; each waiter spins on a line of its own (MCS, the kernel's qspinlock).
     Queue,
-    /// A queue for each package; passed on within a package so many times before it goes to the next.
+    /// A queue for each package; passed on within a package a limited number of times before it goes to the
+    /// next.
     Numa {
         /// Hand-overs within a package before another package's turn.
         passes: u32,
@@ -101,14 +102,14 @@ pub enum Handover {
         /// Longest spin, ns.
         spin_ns: f64,
     },
-    /// A writer spins while another writer that has it runs, and sleeps where readers have it; who wants to read sleeps at once.
-    /// Readers are woken together (Linux's rw_semaphore).
+    /// A writer spins while another writer holds it and runs, and sleeps while readers hold it; a reader sleeps at
+    /// once. Readers are woken together (Linux's rw_semaphore).
     Rwsem {
         /// Longest spin, ns.
         spin_ns: f64,
     },
-    /// Waiters spin for as long as the holder runs and sleep where it does not; where nobody spins, all who sleep are woken and try
-    /// again (Solaris' and libncpu's adaptive mutex).
+    /// Waiters spin while the holder runs and sleep while it does not; where no waiter spins, all sleepers are woken
+    /// and try again (Solaris' and libncpu's adaptive mutex).
     Adaptive,
     /// Waiters sleep at once.
     Block,
@@ -131,14 +132,14 @@ impl Handover {
     }
 }
 
-/// Whose a lock is, and so what its waits count as.
+/// The owner of a lock, which decides what its waits count as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// The kernel's: the holder of a spinlock is not preempted.
     Kernel,
     /// The program's.
     User,
-    /// None: it stands for a part of the work that only one thread can do. Who waits for it has nothing to do.
+    /// Not a lock: a part of the work that only one thread can do. Its waiters have nothing to do.
     Serial,
 }
 
@@ -149,7 +150,7 @@ pub struct LockModel {
     pub name: String,
     /// How it hands itself on.
     pub kind: Handover,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
     /// Lines that move with it from one CPU to another.
     pub lines: f64,
@@ -178,11 +179,11 @@ impl LockModel {
 pub enum Pick {
     /// The only one.
     One,
-    /// Any of so many.
+    /// A random one of this many.
     Random(u32),
-    /// That of the thread, modulo so many.
+    /// The thread's number, modulo this.
     Own(u32),
-    /// That of the CPU's package, modulo so many.
+    /// The number of the CPU's package, modulo this.
     Package(u32),
 }
 
@@ -223,7 +224,7 @@ pub enum Op {
     },
     /// Moves bytes between memory and CPU.
     Memory {
-        /// Whose memory: `None` is spread over all packages, else this package's, or the CPU's own where `Some(u32::MAX)`.
+        /// The package of the memory: `None` is spread over all packages, `Some(u32::MAX)` the CPU's own.
         node: Option<u32>,
         /// Bytes.
         bytes: f64,
@@ -284,20 +285,20 @@ pub struct Class {
     pub threads: u32,
     /// Each stays on the CPU it began on.
     pub bound: bool,
-    /// What each does, over and over.
+    /// Operations of each thread, over and over.
     pub ops: Vec<Op>,
 }
 
-/// What is simulated.
+/// The program that is simulated.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
     /// Threads.
     pub classes: Vec<Class>,
-    /// What their time goes to.
+    /// Activities that their time is charged to.
     pub activities: Vec<Activity>,
     /// Locks.
     pub locks: Vec<LockModel>,
-    /// How many lines there are.
+    /// Number of lines.
     pub lines: u32,
     /// For each barrier, how many threads it waits for.
     pub barriers: Vec<u32>,
@@ -305,7 +306,7 @@ pub struct Program {
     pub queues: Vec<u32>,
     /// Time slice where threads wait for a CPU, ns.
     pub slice_ns: f64,
-    /// What each timer tick takes, ns, and how many there are a second on each CPU.
+    /// Length of a timer tick, ns, and ticks a second on each CPU.
     pub tick: Option<(f64, f64)>,
     /// Share of the CPUs that run the program which a shootdown leaves alone, 0 to 1: they have been idle or in the kernel.
     pub shootdown_misses: f64,

@@ -60,7 +60,7 @@ pub struct Time {
 }
 
 impl Time {
-    /// Always as long, in nanoseconds.
+    /// A constant time, in nanoseconds.
     pub fn fixed(ns: f64) -> Time {
         Time { mean: ns * 1e3, cv: 0.0 }
     }
@@ -83,7 +83,7 @@ impl Time {
         }
     }
 
-    /// The same shape, `factor` times as long.
+    /// The same shape, longer by `factor`.
     pub fn times(self, factor: f64) -> Time {
         Time { mean: self.mean * factor, ..self }
     }

@@ -1,4 +1,4 @@
-//! Every fix that there is something for, tried and put into the order of what each gives.
+//! Every applicable fix, tried and sorted by its gain.
 
 use ncpu_record::Recording;
 use rayon::prelude::*;
@@ -9,9 +9,9 @@ use crate::hardware::{Hardware, Order};
 use crate::model::Model;
 use crate::tables;
 
-/// Tries every fix that makes sense for a model, on all cores, at a point: what is told of each, best first, and by how much
-/// it multiplies the point's throughput. A fix that gives something is tried with another seed as well, and gives what both agree on.
-/// Those that were not done when told to stop are left out.
+/// Tries every fix that makes sense for a model, on all cores, at a point. Returns a report on each, best first, and
+/// the factor by which it multiplies the point's throughput. A fix with a gain is tried with another seed as well, and
+/// its gain is the smaller of the two. Fixes that were not tried when `stop` came are left out.
 ///
 /// # Errors
 /// As [`foretell::point`].
@@ -48,7 +48,7 @@ pub fn rank<T: Send>(
             gain = gain.min(other.throughput.max(1e-300).ln() - mean);
         }
         let gain = gain.exp();
-        // What is left of the forecast is as far off as without the fix.
+        // The forecast with the fix has the same relative error as the one without.
         point.throughput = gain * at.throughput;
         let told = told(&tables::recording(&model, &hardware, &point, Vec::new()), &point);
         Ok((!stop()).then(|| Tried { fix: fix.clone(), gain, told }))
@@ -79,6 +79,6 @@ pub struct Tried<T> {
     pub fix: Fix,
     /// The throughput with it over that without.
     pub gain: f64,
-    /// What is told of it.
+    /// The report on it.
     pub told: T,
 }

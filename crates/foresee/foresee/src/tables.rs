@@ -91,7 +91,7 @@ fn idle_time(point: &Point) -> Table {
     out.finish()
 }
 
-/// Samples, as many as make a share exact to 0.001 %.
+/// Number of samples, which makes a share exact to 0.001 %.
 const SAMPLES: f64 = 1e5;
 
 /// Samples as a timer would have taken them.

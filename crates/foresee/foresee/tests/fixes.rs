@@ -1,4 +1,4 @@
-//! Fixes on models whose answer is known.
+//! Fixes on models with a known answer.
 
 use ncpu_foresee::fix::{self, Fix, LockFix};
 use ncpu_foresee::foretell::{self, Effort, Point};

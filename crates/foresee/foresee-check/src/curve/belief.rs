@@ -1,4 +1,4 @@
-//! What is believed of programs before a point is seen: learnt from published curves, kept in `data/belief.toml`.
+//! Priors for programs before a point is seen: learnt from published curves, kept in `data/belief.toml`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;

@@ -4,10 +4,10 @@ use super::law::{At, Law, MOST, Parameters};
 use super::matrix;
 use ncpu_foresee::sim::Random;
 
-/// What is believed of a law's parameters before any point is seen: a normal distribution.
+/// The prior of a law's parameters, before any point is seen: a normal distribution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Belief {
-    /// Whose parameters.
+    /// The law of these parameters.
     pub law: Law,
     /// Means.
     pub mean: Vec<f64>,
@@ -29,7 +29,7 @@ impl Belief {
         Some(Belief { law, mean, covariance, precision, root })
     }
 
-    /// What one may believe of any program: next to nothing.
+    /// A weak prior, for any program: next to nothing is known.
     pub fn weak(law: Law) -> Belief {
         let (n, all) = (law.size(), law.parameters());
         let diagonal = |power: i32| -> Vec<Vec<f64>> {
@@ -73,9 +73,9 @@ impl Belief {
     }
 }
 
-/// What the first point says of the work of a unit.
+/// The work of a unit by the first point.
 struct First {
-    /// What one thread would take if all had its speed, as a logarithm.
+    /// The time of a unit on one thread with the speed that all have together, as a logarithm.
     work: f64,
     /// How many times less sure that is than at N = 1: N threads may have lost up to N times already.
     doubt: f64,
@@ -90,14 +90,14 @@ impl First {
 /// A point: where, and the throughput measured.
 pub type Point = (At, f64);
 
-/// What is left to believe of a law once points have been seen.
+/// The posterior of a law, once points have been seen.
 #[derive(Clone, Debug)]
 pub struct Posterior {
-    /// Whose parameters.
+    /// The law of these parameters.
     pub law: Law,
     /// Equally likely parameters.
     pub draws: Vec<Parameters>,
-    /// What was taken as the work of a unit before any point; `work` of the belief is relative to it.
+    /// The work of a unit that was assumed before any point; `work` of the belief is relative to it.
     pub work: f64,
     /// The point with the largest N.
     pub last: Point,
@@ -110,7 +110,7 @@ struct Length {
     steps: usize,
     /// Steps that are forgotten.
     burn: usize,
-    /// Draws are taken every so many, since those between are much alike.
+    /// One draw in this many steps is taken, since those between are much alike.
     every: usize,
 }
 /// After fewer steps walkers still show where they began: with 700 the mean error of the published curves is a point larger.

@@ -32,14 +32,14 @@ fn is_used(law: Law, few: bool) -> bool {
 const NEAR: f64 = 2.0;
 /// How fast that goes: a forecast leans less by this power of the doublings.
 const FADES: i32 = 3;
-/// What the trend weighs in a forecast, beside the laws. Forecasts of different kinds are wrong in different places, and their
-/// mean is wrong less than either; the trend alone is far worse than the laws.
+/// The weight of the trend in a forecast, beside the laws. Forecasts of different kinds are wrong in different places,
+/// and their mean is wrong less than either; the trend alone is far worse than the laws.
 const TREND: f64 = 0.2;
 /// How much of the last slope goes on: growth slows down.
 const DAMPED: f64 = 0.9;
-/// The trend is that of the points whose N is at least the largest over this.
+/// The trend is that of the points from the largest N divided by this.
 const SPAN: f64 = 4.0;
-/// What a second strand of a core adds, of a core, for the trend.
+/// Cores' worth of work that a second strand of a core adds, for the trend.
 const STRAND: f64 = 0.3;
 /// Slopes of ln X over ln C that make sense: no program gains more than the cores.
 const SLOPES: (f64, f64) = (-2.0, 1.0);

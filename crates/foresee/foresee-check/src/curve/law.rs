@@ -1,12 +1,12 @@
 //! Laws of a curve: what a program's throughput is at N, given the machine.
 //!
-//! All know how many cores' worth of work N threads get, C, with second strands, turbo and the number of CPUs. The **knee**
-//! is 1/X = Z/C + S: Z is the work of a unit and S what passes through one place after another, a serial part and line
-//! transfers, whose mean distance grows with the machine in use and which each further waiter makes longer. The **USL** is
-//! Gunther's, over C instead of N: 1/X = Z (1 + a (C - 1) + b C (C - 1)) / C. The **power** law leaves open how S grows and how
-//! sharply it takes over: (1/X)^s = (Z/C)^s + (S C^b D^d)^s, with D the mean distance of a transfer. Each goes astray where the
-//! others do not: the first where a collapse outgrows distances and waiters, the second where a machine's packages part, the
-//! third where few points are fitted.
+//! All laws use C, the cores' worth of work that N threads get, with second strands, turbo and the number of CPUs. The
+//! **knee** is 1/X = Z/C + S: Z is the work of a unit, and S the part that passes through one place after another: a
+//! serial part and line transfers. The mean distance of a transfer grows with the machine in use, and each further
+//! waiter makes a transfer longer. The **USL** is Gunther's, over C instead of N: 1/X = Z (1 + a (C - 1) + b C (C - 1))
+//! / C. The **power** law leaves open how S grows and how sharply it takes over: (1/X)^s = (Z/C)^s + (S C^b D^d)^s,
+//! with D the mean distance of a transfer. Each goes astray where the others do not: the first where a collapse
+//! outgrows distances and waiters, the second where a machine's packages part, the third where few points are fitted.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,8 +34,8 @@ impl Law {
     /// All of them.
     pub const ALL: [Law; 3] = [Law::Knee, Law::Usl, Law::Power];
 
-    /// What its parameters are, and what one may believe of any program before a curve is seen: mean and standard deviation.
-    /// The first is the work of a unit; the last is by how much measured ln X strays about the law.
+    /// Its parameters, and their weak prior for any program before a curve is seen: mean and standard deviation. The
+    /// first is the work of a unit; the last is the spread of measured ln X about the law.
     pub fn parameters(self) -> &'static [(&'static str, f64, f64)] {
         match self {
             Law::Knee => &[
@@ -104,8 +104,8 @@ impl Law {
     }
 }
 
-/// What line transfers take of a unit's work, and what waiters add to each: one for each other thread, as far as cores
-/// can wait at the same time.
+/// The time of line transfers in a unit's work, with the part that waiters add: one waiter for each other thread, at
+/// most one per core.
 fn transfers(transfers: f64, waiters: f64, at: &At) -> f64 {
     let others = (at.threads() - 1.0).max(0.0);
     transfers.exp() * (at.distance * others / at.threads() + waiters.exp() * others.min(at.cores))
@@ -121,7 +121,7 @@ fn logistic(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// What a law needs to know of a machine with N threads on it.
+/// A machine with N threads on it, as a law sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct At {
     /// N.
@@ -148,7 +148,7 @@ impl At {
         cores.sort_unstable();
         cores.dedup();
         let packages: std::collections::BTreeSet<u32> = places.iter().map(|p| p.package).collect();
-        // Between whole CPUs, of which there are as many as N says.
+        // Between whole numbers of CPUs; N sets how many are used.
         let part = (n * busy).min(cpus as f64) / used as f64;
         At {
             n,
@@ -174,12 +174,12 @@ impl At {
 pub enum Change {
     /// None.
     Nothing,
-    /// The lock goes. What it guarded is still written by all: half of the line transfers stay, and a tenth of the
-    /// serial part.
+    /// The lock goes. All threads still write the data it guarded: half of the line transfers stay, and a tenth of
+    /// the serial part.
     Removed,
     /// Each waiter spins on a line of its own: a waiter more costs the others nothing.
     Queue,
-    /// The same, and it stays in a package while somebody there waits: of k threads in each package, one transfer of k
+    /// The same, and it stays in a package while a thread there waits: of k threads in each package, one transfer of k
     /// leaves it.
     Numa,
     /// So many locks instead of one: each has its part of the traffic.
@@ -206,7 +206,8 @@ impl std::str::FromStr for Change {
     }
 }
 
-/// What else all pass through that a change does not touch: a curve tells what is passed through, not whose it is.
+/// Other bottlenecks, which a change does not touch: a curve shows the time in bottlenecks, but not in which of
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rest {
     /// Share of the serial part and of the transfers that stays.
@@ -216,7 +217,7 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// Nothing else: one lock is all there is.
+    /// No other bottleneck: the lock is the only one.
     pub const NONE: Rest = Rest { through: 0.0, waiters: 0.0 };
 }
 

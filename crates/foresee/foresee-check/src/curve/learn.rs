@@ -77,7 +77,7 @@ fn least_surprised(scores: &[(&Curve, Vec<f64>)], without: &str) -> f64 {
     best.map_or(Believed::weak().astray, |i| AMOUNTS[i])
 }
 
-/// Curves of a family that are learnt from, at most: one of so many, where there are more.
+/// Curves of a family that are learnt from, at most: of larger families every Nth.
 const FAMILY: usize = 25;
 fn some(sets: &Sets) -> Vec<&Curve> {
     let mut families = BTreeMap::<&str, Vec<&Curve>>::new();
@@ -96,8 +96,8 @@ fn some(sets: &Sets) -> Vec<&Curve> {
 /// Rounds of learning.
 const ROUNDS: u64 = 4;
 
-/// What whole curves say of a law's parameters: what is believed is what the curves, each fitted with that very belief,
-/// say on average (expectation maximisation), but for the curves of one family.
+/// Learns the prior of a law's parameters from whole curves: the prior is the mean of the curves' posteriors, each
+/// fitted with that very prior (expectation maximisation). The curves of family `without` are left out.
 fn learn(curves: &[&Curve], without: &str, law: Law) -> Belief {
     let mut belief = Belief::weak(law);
     for round in 0..ROUNDS {

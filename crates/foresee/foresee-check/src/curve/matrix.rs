@@ -37,7 +37,7 @@ pub(super) fn inverse(a: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
     Some((0..n).map(|i| columns.iter().map(|c| c[i]).collect()).collect())
 }
 
-/// The lower triangle whose product with itself is a covariance.
+/// The Cholesky factor of a covariance: a lower triangle, which times its transpose is the covariance.
 pub(super) fn cholesky(a: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let n = a.len();
     let mut l = vec![vec![0.0; n]; n];

@@ -11,7 +11,7 @@ use super::law::{At, Change};
 use ncpu_foresee::hardware::{Hardware, Order};
 use ncpu_foresee::machines;
 
-/// What may be wrong with a set.
+/// Errors in a set.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
@@ -22,12 +22,12 @@ pub enum Error {
         /// The system's answer.
         source: std::io::Error,
     },
-    /// The file is no set.
+    /// The file is not a set.
     #[error("{path}: {why}", path = path.display())]
     Wrong {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, and where.
+        /// The error, and its place.
         why: String,
     },
     /// The points cannot be read.
@@ -35,7 +35,7 @@ pub enum Error {
     Data {
         /// The set that names them.
         path: PathBuf,
-        /// What is wrong with them.
+        /// The error.
         source: ncpu_table::Error,
     },
 }
@@ -135,10 +135,10 @@ pub struct Sets {
 
 impl Sets {
     /// Reads a set, or every `*.toml` of a directory. The data files that the sets name are in the directory `data`, or
-    /// beside the sets; a set whose file is missing is left out.
+    /// beside the sets; sets with a missing file are left out.
     ///
     /// # Errors
-    /// A file is no set, or its data no table.
+    /// A file is not a set, or its data is not a table.
     pub fn read(path: &Path, data: Option<&Path>) -> Result<Sets, Error> {
         let io = |source| Error::Io { path: path.into(), source };
         let mut files = Vec::new();
@@ -160,7 +160,7 @@ impl Sets {
         Ok(sets)
     }
 
-    /// Keeps one of so many curves, and no changes: for trials.
+    /// Keeps one curve in `step`, and no changes: for trials.
     pub fn thin(&mut self, step: usize) {
         let mut at = 0;
         self.what_ifs.clear();
@@ -186,7 +186,7 @@ impl Sets {
             let beside = path.parent().unwrap_or(Path::new("."));
             let places: Vec<PathBuf> = data.into_iter().chain([beside]).map(|dir| dir.join(name)).collect();
             let Some(found) = places.iter().find(|p| p.is_file()) else {
-                self.missing.push(format!("{set}: there is no {}", places[0].display()));
+                self.missing.push(format!("{set}: no file {}", places[0].display()));
                 return Ok(());
             };
             let table = Table::read(found).map_err(|source| Error::Data { path: path.into(), source })?;

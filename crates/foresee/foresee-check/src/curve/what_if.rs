@@ -1,4 +1,5 @@
-//! What a change of the one thing that all pass through gives: foretold from the whole curve before it.
+//! The gain from a change of the one bottleneck that all threads pass through: predicted from the whole
+//! curve before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +16,15 @@ use rayon::prelude::*;
 /// Differences larger than this count as such.
 const LOUD: f64 = 1.3;
 
-/// What else all pass through, as a share of what they do before the change: between these, any power being as likely. A
-/// curve says nothing of the next bottleneck; that a program has one, and not a small one, is certain.
+/// Other bottlenecks that all threads pass through, as a share of the time in the changed one before: log-uniform
+/// between these bounds. A curve shows nothing of the next bottleneck; that a program has one, and not a small one, is
+/// certain.
 const THROUGH: (f64, f64) = (0.3, 1.0);
-/// What waiters add that stays. Some of a collapse is another's: of threads that lost their CPU, or of memory.
+/// The part of the waiters' cost that stays. Some of a collapse has another cause: threads that lost their
+/// CPU, or memory.
 const WAITERS: (f64, f64) = (0.1, 1.0);
 
-/// The ratio foretold at a place, over draws of what the curve leaves open.
+/// The predicted ratio at a place, over draws of the parameters that the curve leaves open.
 fn ratio(posterior: &Posterior, at: &At, what: &WhatIf) -> f64 {
     let mut random = Random::new(1 ^ at.n.to_bits());
     let mut between = |(low, high): (f64, f64)| low * f64::powf(high / low, random.unit());
@@ -40,8 +43,8 @@ fn ratio(posterior: &Posterior, at: &At, what: &WhatIf) -> f64 {
     least_off(&logs).exp()
 }
 
-/// Of sorted logarithms of what a ratio may be, that where the mean of |foretold / measured - 1| is least: the median, with
-/// each ratio weighing its inverse.
+/// Of sorted logarithms of possible ratios, the one with the least mean of |predicted / measured - 1|: the median, with
+/// each ratio weighted by its inverse.
 fn least_off(logs: &[f64]) -> f64 {
     let middle = quantile(logs, 0.5);
     let inverse: Vec<(f64, f64)> = logs.iter().map(|log| (*log, (middle - log).exp())).collect();

@@ -115,7 +115,7 @@ fn memstat() -> Result<Vec<Row>, machines::Error> {
     let strands = |packages| Shape { packages, clusters: 1, cores: 8, strands: 8 };
     let t5240 = Scanned { shape: strands(2), gb: 32.0, before: 490.0, after: 4.5 };
     let t5440 = Scanned { shape: strands(4), gb: 128.0, before: 3929.0, after: 9.5 };
-    // What a read takes apart from the broadcast is what is left of it after the change, and little.
+    // The time of a read apart from the broadcast is the time that is left after the change, and small.
     let read = t5240.after * 1e9 / t5240.pages();
     let transfer = machines::find("t5440", None)?.transfer;
     let seconds = |on: &Scanned, read: f64, send: f64| {

@@ -5,11 +5,11 @@ use ncpu_foresee::hardware::{Hardware, Order, Shape};
 use ncpu_foresee::program::{Activity, Class, Op, Program};
 use ncpu_foresee::sim::{Sim, Time};
 
-/// bzip2 takes so many times as long as lzjb; the document has 20 to 40.
+/// The time of bzip2 over that of lzjb; the document has 20 to 40.
 const SLOWER: f64 = 30.0;
-/// lzjb leaves so many times as much as bzip2.
+/// The size of lzjb's output over that of bzip2's.
 const LOOSER: f64 = 2.0;
-/// What is handed to a helper, MB.
+/// Data handed to a helper at a time, MB.
 const CHUNK: f64 = 4.0;
 
 pub(super) fn rows() -> Vec<Row> {
@@ -55,8 +55,8 @@ pub(super) fn rows() -> Vec<Row> {
             disk,
         ),
     ];
-    // Live dumps were written 8 KB at a time: a transfer has a cost of its own, so many times that of its bytes. Once
-    // transfers are large, only the bytes count, and there are half as many of them.
+    // Live dumps were written 8 KB at a time: a transfer has a cost of its own, a multiple of the cost of its bytes.
+    // Once transfers are large, only the bytes count, and there are half as many of them.
     let own = 1409.0 / 79.0 / LOOSER;
     let live = "cost of a transfer of 8 KB, from T5440's zvol (23:29 before, 1:19 after)";
     let rate = |before: f64| before / LOOSER / own;
@@ -66,8 +66,8 @@ pub(super) fn rows() -> Vec<Row> {
     all
 }
 
-/// Seconds to dump so many GB: one thread hands chunks to helpers, who compress them in so many seconds a MB, and one writes
-/// them in so many.
+/// Seconds to dump `gb` GB: one thread hands chunks to helpers, which compress them in `compress` seconds a MB, and one
+/// thread writes them in `write`.
 fn dump(hardware: &Hardware, gb: f64, compress: f64, write: f64) -> f64 {
     let cpus = hardware.shape.cpus();
     let helpers = cpus as u32 - 1;

@@ -28,7 +28,8 @@ pub(super) fn rows() -> Result<Vec<Row>, machines::Error> {
     Ok(all)
 }
 
-/// libmctop's locks (`results/locks`), whose threads do nothing but take one: how long an acquisition takes.
+/// libmctop's locks (`results/locks`), with threads that do nothing but take one: the time of an
+/// acquisition.
 pub(super) fn spinlocks() -> Result<Vec<Row>, machines::Error> {
     let ticket = Handover::Ticket { waiter_ns: None };
     let ttas = Handover::TestAndSet { waiter_ns: None };
@@ -72,7 +73,7 @@ fn acquisition(hardware: &Hardware, threads: u32, kind: Handover, hold: f64) -> 
     1e9 / sim.throughput()
 }
 
-/// What moving a line between two of so many CPUs takes on average, ns: each waiter's attempt is one.
+/// The mean time of moving a line between two of `cpus` CPUs, ns: each waiter's attempt is one move.
 fn transfer(hardware: &Hardware, cpus: usize) -> f64 {
     hardware.mean_move_ns(&hardware.places(cpus, Order::Spread))
 }
@@ -82,7 +83,7 @@ fn transfer(hardware: &Hardware, cpus: usize) -> f64 {
 fn credit() -> Result<f64, machines::Error> {
     let hardware = machines::find("sparc-t4-4", None)?;
     let cpus = hardware.shape.cpus();
-    // What a pair of calls takes apart from the counter, and the counter's own update.
+    // The time of a pair of calls without the counter, and of the counter's own update.
     let (pair, update) = (Time::exponential(20_000.0), Time::fixed(100.0));
     let work = Op::Compute { time: pair, activity: 0 };
     let count = Op::Compute { time: update, activity: 0 };
@@ -142,7 +143,7 @@ fn cascade() -> Vec<Row> {
     let shape = |packages, cores, strands| Shape { packages, clusters: 1, cores, strands };
     let t2000 = Hardware { smt: 2.5, turbo: 1.0, ..Hardware::of_shape(shape(1, 8, 4)) };
     let v890 = Hardware { turbo: 1.0, ..Hardware::of_shape(shape(8, 2, 1)) };
-    // What a hop takes a strand whose siblings are idle, from 16 threads, two a core; others spin meanwhile.
+    // The time of a hop on a strand with idle siblings, from 16 threads, two a core; others spin meanwhile.
     let alone = 11.9e3 / 16.0 / (spinning(&t2000, 16, 1000.0) / 16.0 / 1000.0);
     // More threads than CPUs: each hop wakes a thread that sleeps.
     let asleep = 850e3 / 32.0;
@@ -201,7 +202,7 @@ fn sleeping(hardware: &Hardware, n: u32, wake: f64) -> f64 {
         queues: vec![2; n as usize],
         ..Program::default()
     };
-    // Who begins.
+    // Chooses the thread that begins.
     program.classes[0].ops.rotate_left(1);
     let cpus = hardware.shape.cpus();
     let out = Sim::new(&program, &hardware, cpus, Order::Spread, 1).steady(0.005, 400_000, &|| false);

@@ -34,8 +34,8 @@ pub(super) fn rows() -> Vec<Row> {
         ),
     ];
     all.extend(loaded());
-    // One machine's own two figures tell which share of a chunk's time is under the segment's lock, since 16 helpers gave
-    // less than 16 times: it is used for the others of its kind, few large cores or many strands.
+    // One machine's own two figures give the share of a chunk's time under the segment's lock, since 16 helpers gave
+    // less than 16 times: the share is used for the others of its kind, few large cores or many strands.
     let (cores, strands) = (245.0 / 1386.0, 107.0 / 1197.0);
     let (from_cores, from_strands) =
         ("share under the lock, from ISM on X4600", "share under the lock, from ISM on T4-2");
@@ -55,8 +55,8 @@ pub(super) fn rows() -> Vec<Row> {
     all
 }
 
-/// Mean time of a memory access, ns, of threads that do nothing else, over `packages` with `threads` in all: each has its
-/// own memory, `service` ns of whose controller an access takes.
+/// Mean time of a memory access, ns, of threads that do nothing else, over `packages` with `threads` in all: each
+/// package has its own memory, and an access takes `service` ns of its controller.
 fn accesses(packages: u32, threads: u32, latency: f64, service: f64) -> f64 {
     let shape = Shape { packages, clusters: 1, cores: threads.div_ceil(packages), strands: 1 };
     let hardware = Hardware {
@@ -71,7 +71,7 @@ fn accesses(packages: u32, threads: u32, latency: f64, service: f64) -> f64 {
     f64::from(threads) * 1e9 / out.throughput()
 }
 
-/// Intel's Memory Latency Checker: latency beside so many GB/s of the machine's 2 packages or 1.
+/// Intel's Memory Latency Checker: latency by load in GB/s, on the machine's 2 packages or 1.
 fn loaded() -> Vec<Row> {
     let mut all = Vec::new();
     for (what, packages, idle, most, load, measured) in [
@@ -89,7 +89,7 @@ fn loaded() -> Vec<Row> {
     all
 }
 
-/// Mean time of a memory access, ns, while so many GB/s are moved, line by line.
+/// Mean time of a memory access, ns, while `load` GB/s are moved, line by line.
 fn beside(packages: u32, idle: f64, most: f64, load: f64) -> f64 {
     // So many threads that each asks seldom: how long it waits decides little of how often it asks.
     let threads = 4000;
@@ -112,7 +112,7 @@ fn beside(packages: u32, idle: f64, most: f64, load: f64) -> f64 {
     out.activities[1] as f64 * 1e-3 / out.done as f64
 }
 
-/// ms a GB with 16 helpers, from ms a GB alone, where so much of the work is done under a lock.
+/// ms a GB with 16 helpers, from ms a GB alone, where the share `serial` of the work is done under a lock.
 fn populate(alone: f64, serial: f64, cpus: u32) -> f64 {
     let helpers = 16.min(cpus);
     // A GB in chunks of 4 MB, taken one after another.

@@ -1,5 +1,5 @@
-//! Measurements from the literature that the simulator is held to: what was measured before a change or on fewer CPUs is
-//! given, what was measured after it or on more is foretold.
+//! Measurements from the literature that the simulator is compared with: those before a change or on fewer CPUs are
+//! given, those after it or on more are predicted.
 
 mod calls;
 mod dump;
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_second_measurement_of_the_same_machine_is_met() {
-        // Parameters from one row of a machine foretell the next: memory on a bus, and pages made by helpers.
+        // Parameters from one row of a machine predict the next: memory on a bus, and pages made by helpers.
         for row in memory::rows() {
             let near = ["E5320, 4", "SUMA, 2", "SUMA, 8", "T4-2, 16 helpers, create"];
             if near.iter().any(|n| row.what.contains(n)) {

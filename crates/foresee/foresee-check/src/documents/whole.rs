@@ -34,7 +34,7 @@ fn steady(model: &Model, hardware: &Hardware, threads: u32, cpus: usize) -> (Out
             let x = out.throughput() / cycles;
             (out, x)
         }
-        // No lock here is of a kind that there is not.
+        // All locks here are of known kinds.
         Err(_) => (Outcome::default(), 0.0),
     }
 }

@@ -1,5 +1,5 @@
-//! What other commands found of the program and of its machine: cross-calls, line transfers, what grows with CPUs, and
-//! lines that words share.
+//! Results of other commands for the program and its machine: cross-calls, line transfers, growth with CPUs, and lines
+//! that words share.
 
 use ncpu_record::Recording;
 use ncpu_table::Table;
@@ -8,14 +8,14 @@ use super::{Counted, Growth, NamedLock, Words};
 use crate::hardware::Hardware;
 use crate::model::Model;
 
-/// What is known beside a recording of the program.
+/// Results of other commands beside a recording of the program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Beside {
     /// Its shootdowns, by `ncpu crosscalls`.
     pub calls: Option<Calls>,
     /// Line transfers of the machine, by `ncpu bench core-to-core`.
     pub transfer: Option<Transfers>,
-    /// What grows with the CPUs, by `ncpu scale --peel`.
+    /// Growth with the CPUs, by `ncpu scale --peel`.
     pub growth: Option<Growth>,
     /// Words that share lines, by `ncpu lines`.
     pub words: Option<Words>,
@@ -32,7 +32,7 @@ pub struct Beside {
 pub struct Calls {
     /// A second.
     pub rate: f64,
-    /// Units of work a second meanwhile, where they were told.
+    /// Units of work a second meanwhile, if the program reported them.
     pub throughput: Option<f64>,
     /// CPUs that one interrupts, on average.
     pub targets: f64,
@@ -99,8 +99,8 @@ impl Calls {
         })
     }
 
-    /// Puts them into a model of the program that does so many units a second with so many threads running, which are units
-    /// that it told or are not.
+    /// Puts them into a model of the program with `throughput` units a second and `running` threads on CPU; `unit`: the
+    /// program itself reported these units.
     pub(super) fn put(
         &self,
         model: &mut Model,
@@ -115,8 +115,7 @@ impl Calls {
         model.shootdown_handle_ns = self.handle_ns.unwrap_or(0.0);
         if self.throughput.is_none() {
             notes.push(
-                "the recording of cross-calls has no throughput: as many units a second are assumed as in the other; record it \
-                 with --metric"
+                "the recording of cross-calls has no throughput: that of the other recording is assumed; record it with --metric"
                     .into(),
             );
         }

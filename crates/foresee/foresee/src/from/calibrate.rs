@@ -12,11 +12,12 @@ use crate::sim::{Mode, Outcome, Sim};
 
 /// Rounds; each comes nearer by half or more.
 const ROUNDS: usize = 26;
-/// After so many, spinning that is not reproduced by what the waits of the first say is reproduced without them.
+/// After this many rounds, spinning that first waiters' waits do not reproduce is reproduced without them.
 const DOUBT: usize = 9;
 /// In the last of them locks stay as they are, so that work and waits settle.
 const SETTLE: usize = 8;
-/// Of what is missing so much is added a round: work and waits make one another longer, by the switches between them.
+/// The part of a missing time that is added in a round: work and waits make one another longer, by the switches
+/// between them.
 const DAMPED: f64 = 0.6;
 /// Events of a round; the last few are longer.
 const EVENTS: u64 = 200_000;
@@ -34,9 +35,10 @@ fn held(model: &Model) -> f64 {
     model.lock.iter().map(|l| l.takes * l.hold_ns).sum()
 }
 
-/// Adjusts hold times and acquisitions until as many wait for each lock, and as long, as did (`seen`); the work of a unit
-/// until it takes `wanted` ns of CPU time, switching included; and waits until its throughput is that of the recording. Lines are
-/// written so often that a unit waits for each as long as it did (`lines`, ns), where that was seen.
+/// Adjusts hold times and acquisitions until the number and the length of the waits for each lock are as recorded
+/// (`seen`); the work of a unit until it takes `wanted` ns of CPU time, switching included; and waits until the
+/// throughput is that of the recording. Writes of lines are adjusted until a unit waits for each line as long as
+/// recorded (`lines`, ns), where that was seen.
 pub(super) fn calibrate(
     model: &mut Model,
     (seen, lines): (&[Seen], &[Option<f64>]),
@@ -66,7 +68,7 @@ pub(super) fn calibrate(
         if round + 3 < ROUNDS {
             written(model, lines, &out, cycles);
         }
-        // What spins is a layer: it settles together with the work.
+        // Spinning is a layer: it settles together with the work.
         if round + SETTLE < ROUNDS || round + 3 < ROUNDS && seen.iter().any(|s| s.in_step) {
             hand_over(model, &seen, &out);
         }
@@ -104,7 +106,7 @@ pub(super) fn calibrate(
 /// The power of what is missing by which writes change in a round: waiting for a line that is never free changes by more than they do.
 const NEARER: f64 = 0.4;
 
-/// Writes lines as often as makes a unit wait for them as long as it did.
+/// Adjusts the writes of lines until a unit waits for them as long as recorded.
 fn written(model: &mut Model, lines: &[Option<f64>], out: &Outcome, cycles: f64) {
     for (i, (line, wanted)) in model.line.iter_mut().zip(lines).enumerate() {
         let Some(wanted) = wanted else { continue };
@@ -117,17 +119,18 @@ fn written(model: &mut Model, lines: &[Option<f64>], out: &Outcome, cycles: f64)
 /// Share of the threads' time that they may sleep beyond what was seen.
 const ROOM: f64 = 0.01;
 
-/// What a recording says of how its threads waited.
+/// How the threads of a recording waited.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slack {
     /// Threads that had work, on average.
     pub(super) active: f64,
-    /// Share of the time in which none of them had any, 0 to 1, at most.
+    /// Share of the time in which no thread had work, 0 to 1, at most.
     pub(super) asleep: f64,
 }
 
-/// Threads that each wait at times of their own seldom stand behind one another; those of which none has work at times, and
-/// all at others, do. Waits go from the first to the second until as many threads have work on average as had.
+/// Threads that wait independently seldom stand behind one another; threads that all have work at some times, and none
+/// at others, do. Waits move from the first kind to the second until the mean number of threads with work is as
+/// recorded.
 fn apart(model: &mut Model, slack: Slack, recorded: &Recorded, active: f64) {
     let unit = 1e9 / recorded.throughput;
     let step = 0.5 * (slack.active - active) / f64::from(recorded.threads.max(1));
@@ -139,7 +142,7 @@ const SPREAD: (f64, f64) = (0.05, 2.0);
 /// No lock is held for less, ns.
 const LEAST_HELD: f64 = 1.0;
 
-/// The spread with which the first wait as much longer than a lock is held as they did.
+/// The spread of hold times with which the ratio of first waiters' waits to the hold time is as recorded.
 fn spread(cv: f64, want: &Hold, got: &Hold) -> f64 {
     let spread = cv.powi(2) + want.wait / want.ns - got.wait / got.ns;
     spread.max(0.0).sqrt().clamp(SPREAD.0, SPREAD.1)
@@ -167,14 +170,14 @@ fn halt(model: &mut Model, seen: &[Seen], out: &Outcome) {
     }
 }
 
-/// However short a time a lock is still held for, who spins for it has it no sooner than it is handed over: the shortest waits
-/// of the first last for that. Where threads come to it in step no wait is a short one, and the mean must do.
+/// A thread that spins for a lock gets it no sooner than the hand-over takes, however short the residual hold time is: the
+/// shortest of first waiters' waits last for that. Where threads come to the lock in step, no wait is short, and the mean must do.
 fn hand_over(model: &mut Model, seen: &[Seen], out: &Outcome) {
     let Some(i) = told_by(model, seen) else { return };
     let (count, mean, first) = &waited(model, out)[i];
     let missing = match (seen[i].least, first::hold(&first.bins())) {
         _ if *count == 0 => 0.0,
-        // Who comes while it is handed over to another waits for two hand-overs.
+        // A thread that comes during the hand-over to another waits for two hand-overs.
         _ if seen[i].in_step => 0.5 * (seen[i].wait - mean),
         (Some(want), Some(got)) => want - got.least,
         _ => 0.0,
@@ -195,13 +198,13 @@ const MOST_HALT: f64 = 100_000.0;
 
 /// How far off the mean of a spinlock's waits may be where the waits of the first are believed.
 const BELIEVED: f64 = 0.1;
-/// The same of the one that tells what hand-overs take: most of what spins, spins for it.
+/// The same for the lock that determines the hand-over time: most spinning is for this lock.
 const BELIEVED_OF_HAND_OVERS: f64 = 0.02;
 
 /// The spread of a lock's hold time of which nothing is known.
 const USUAL: f64 = 0.5;
 
-/// The lock whose waits tell what handing a spinlock over takes: the kernel's that was waited for most often.
+/// The lock whose waits determine the hand-over time of spinlocks: the kernel's lock with most waits.
 fn told_by(model: &Model, seen: &[Seen]) -> Option<usize> {
     let spins = |i: &usize| {
         let lock = &model.lock[*i];
@@ -226,9 +229,10 @@ fn waited(model: &Model, out: &Outcome) -> Vec<(u64, f64, Waits)> {
     model.lock.iter().map(|l| l.copies).map(of).collect()
 }
 
-/// Spinning is a layer, so the mean waits of spinlocks must be reproduced. Where the waits of the first do not do so, because
-/// threads come to the lock in step, what is missing is put down to handing it over, and where there is too much of it, to how long it is held. What other
-/// spinlocks than the one that tells of hand-overs lack, their hold times must do.
+/// Spinning is a layer, so the mean waits of spinlocks must be reproduced. Where first waiters' waits do not reproduce
+/// them, because threads come to the lock in step, missing time is added to the hand-over; too long waits with a
+/// hand-over of 0 shorten the hold time. Spinlocks other than the one that determines hand-overs are adjusted by their
+/// hold times.
 fn doubt(model: &mut Model, seen: &mut [Seen], out: &Outcome) {
     let teller = told_by(model, seen);
     let waits = waited(model, out);
@@ -267,7 +271,7 @@ fn locks(model: &mut Model, seen: &[Seen], out: &Outcome, recorded: &Recorded, t
             continue;
         }
         match (seen.first, first::hold(&first.bins())) {
-            // How often each unit waits tells how long it is held, where its acquisitions are known and nothing better is.
+            // The rate of waits determines the hold time, if the acquisitions are known and nothing better is.
             (first, got) if seen.takes.is_some() && (seen.in_step || first.is_none() || got.is_none()) => {
                 lock.hold_ns = (lock.hold_ns * step(seen.rate, got_rate * faster, 0.7)).max(LEAST_HELD);
             }
@@ -293,16 +297,16 @@ fn locks(model: &mut Model, seen: &[Seen], out: &Outcome, recorded: &Recorded, t
         if seen.takes.is_some() {
             continue;
         }
-        // Of a spinlock that somebody always has, the rate says how long each has it, and waits for each unit of work how often
-        // it is taken.
+        // For a spinlock that is always held, the rate gives the hold time of an acquisition, and the waits of a unit
+        // of work give the number of acquisitions.
         let got_rate = if lock.kind == LockKind::Qspin { got_rate * faster } else { got_rate };
         // The rate goes with takes squared.
         lock.takes *= step(seen.rate, got_rate, 0.5);
     }
 }
 
-/// Makes a unit last so much longer, ns; shorter where that is negative. What was inferred with least certainty gives
-/// way first.
+/// Makes a unit last `more` ns longer, or shorter if that is negative. The least certain parts of the model change
+/// first.
 fn pause(model: &mut Model, mut more: f64, threads: u32) {
     // A serial part of which the whole program has one holds all threads up.
     let serial = f64::from(threads.max(1));
@@ -333,7 +337,7 @@ fn pause(model: &mut Model, mut more: f64, threads: u32) {
 pub struct Reproduced {
     /// Simulated throughput over the recorded one, less 1.
     pub off: f64,
-    /// The layer whose share is off most: its name, the recorded share and the simulated one.
+    /// The layer with the largest error: its name, the recorded share and the simulated one.
     pub layer: Option<(String, f64, f64)>,
 }
 

@@ -1,4 +1,4 @@
-//! What a unit of work takes more of on more CPUs, by `ncpu scale --peel`: CPU time that grows and is spent in no lock.
+//! CPU time of a unit of work that grows with the CPUs and is not spent in locks, by `ncpu scale --peel`.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ const CODE: [Layer; 5] = [Layer::Calls, Layer::Faults, Layer::OtherKernel, Layer
 /// A layer that grows by less than this share of a unit's CPU time says nothing.
 const LEAST: f64 = 0.02;
 
-/// Words of the program's data that all its threads write are taken to lie in so many lines. Those of the kernel are counts of
-/// references and the like, and are taken to lie in one.
+/// The number of lines in which words of the program's data that all its threads write are taken to lie. The kernel's
+/// words are counts of references and the like, and are taken to lie in one.
 const MANY: u32 = 64;
 
 /// A layer's cost at a CPU count.
@@ -55,7 +55,7 @@ impl Growth {
         let had: Vec<f64> = (0..points.num_rows())
             .filter_map(|r| {
                 let n = points.number(r, "N")?;
-                // Bound to nothing: to all there are.
+                // Not bound: on all CPUs.
                 let list = points.text(r, "CPUs").filter(|l| !l.is_empty());
                 let cpus = list.map_or(recording.manifest.cpus as f64, |l| {
                     CpuSet::parse_list(l).map_or(0.0, |set| set.len() as f64)
@@ -89,7 +89,7 @@ impl Growth {
         (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max))
     }
 
-    /// What the program's own code takes at the smallest count, percent.
+    /// The share of the program's own code at the smallest count, percent.
     fn own(&self) -> f64 {
         let first = self.span().0;
         let of = |layer: &Layer| self.layers.get(layer).and_then(|c| c.iter().find(|c| c.cpus == first));
@@ -121,8 +121,9 @@ impl Growth {
         CODE.iter().filter_map(grown).collect()
     }
 
-    /// Puts lines into the model that all threads write, so many times a unit that moving them takes as much CPU time as the
-    /// layers grow by; and, where it was recorded on one CPU, a serial part. `per_unit` is a unit's CPU time when recorded, ns.
+    /// Puts lines into the model that all threads write, often enough that moving them takes as much CPU time as the
+    /// layers grow by; and, if it was recorded on one CPU, a serial part. `per_unit` is a unit's CPU time when
+    /// recorded, ns.
     ///
     /// # Errors
     /// The model cannot be simulated.
@@ -131,7 +132,7 @@ impl Growth {
         let ((first, last), grown) = (self.span(), self.grown());
         let all: f64 = grown.iter().map(|g| g.by).sum();
         let cpus = f64::from(recorded.cpus);
-        // What a unit takes at the smallest count.
+        // The CPU time of a unit at the smallest count.
         let own = per_unit / (1.0 + all * (elsewhere(cpus) - elsewhere(first))).max(0.2);
         self.serial(model, own, cpus, notes);
         if recorded.cpus == 1 {
@@ -223,12 +224,12 @@ impl Growth {
 /// transfers, too.
 const ROUNDS: usize = 5;
 
-/// The chance that another of so many CPUs wrote a line last.
+/// The chance that another of `cpus` CPUs wrote a line last.
 fn elsewhere(cpus: f64) -> f64 {
     (cpus - 1.0) / cpus
 }
 
-/// By how much the simulated CPU time of a unit grows from so many CPUs to so many, with a thread on each, ns.
+/// The growth of a unit's simulated CPU time between `from` and `to` CPUs, with a thread on each, ns.
 fn simulated(model: &Model, recorded: &Recorded, from: f64, to: f64) -> Result<f64, Error> {
     // Locks and pauses have layers of their own.
     let alone =

@@ -13,7 +13,7 @@ const SAMPLES: f64 = 8.0;
 const SHARE: f64 = 0.01;
 /// The most lines that are modelled.
 const MOST: usize = 8;
-/// How many times longer an atomic operation takes whose line another CPU has.
+/// Factor on the time of an atomic operation if another CPU has the line.
 const DEARER: f64 = 10.0;
 
 /// A line, or lines of one object.
@@ -72,8 +72,8 @@ pub(super) fn sampled(recording: &Recording, class: SampleClass) -> f64 {
     samples / all_samples(recording).max(1.0)
 }
 
-/// Puts lines that threads share into a model whose unit takes so much CPU time, ns; how long waiting for each took, ns a unit.
-/// On one CPU nobody waits for a line: there its samples tell how often it is written.
+/// Puts lines that threads share into a model with `per_unit` ns of CPU time a unit. Returns the recorded wait for each
+/// line, ns a unit. On one CPU no thread waits for a line: there its samples give the number of writes.
 pub(super) fn put(
     model: &mut Model,
     recording: &Recording,

@@ -9,7 +9,7 @@ use crate::first::{self, Bin, Hold};
 use crate::model::LockPart;
 use crate::program::LockKind;
 
-/// Locks whose waits are less than this share of the program's time tell nothing.
+/// Locks with waits of less than this share of the program's time are left out.
 const LEAST: f64 = 0.001;
 /// The most locks that are modelled.
 const MOST: usize = 8;
@@ -20,20 +20,20 @@ pub(super) const LINES: f64 = 5.0;
 /// The same of locks whose waiters sleep.
 pub(super) const LINES_ASLEEP: f64 = 2.0;
 
-/// The first waiter of a spinlock that a tracepoint tells of is the second where there is no hypervisor: it waits for what is
-/// left of one time that the lock is held, and for all of another: on average so many of them, at the usual spread.
+/// Without a hypervisor, the first waiter of a spinlock that a tracepoint reports is really the second: it waits for
+/// the residual of one hold time and for all of another, which is this many hold times on average, at the usual spread.
 const BEHIND_ONE: f64 = 1.625;
 
-/// What a recording says of how a lock was waited for.
+/// The recorded waits for a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Seen {
     /// Waits a second.
     pub(super) rate: f64,
     /// How long they took on average, ns.
     pub(super) wait: f64,
-    /// By the waits of who was first, where there are enough: they tell how long it is held.
+    /// The hold time by first waiters' waits, if there were enough of them.
     pub(super) first: Option<Hold>,
-    /// What handing it over takes, ns, by the shortest of these waits.
+    /// The hand-over time, ns, by the shortest of these waits.
     pub(super) least: Option<f64>,
     /// The mean wait is not what the waits of the first say: threads come to it in step.
     pub(super) in_step: bool,
@@ -111,7 +111,7 @@ impl<'a> Names<'a> {
         self.words.get(word).map_or(word, String::as_str)
     }
 
-    /// What causes say of a lock.
+    /// The lock of this name in the causes.
     fn cause(&self, name: &str) -> Option<&NamedLock> {
         self.named?.iter().find(|lock| lock.name == name)
     }
@@ -137,7 +137,7 @@ fn number(hex: &str) -> Option<u64> {
     u64::from_str_radix(hex.strip_prefix("0x")?, 16).ok()
 }
 
-/// The waits of who was first in a lock's queue with so many unseen waiters before, shortest first.
+/// Waits of first waiters of a lock with `ahead` unseen waiters before them, shortest first.
 fn first_waits(recording: &Recording, name: &str, kernel: bool, ahead: u64, names: &Names<'_>) -> Vec<Bin> {
     let Some(t) = recording.tables.get("first_waits") else { return Vec::new() };
     let mut bins = BTreeMap::<u64, Bin>::new();
@@ -212,7 +212,7 @@ const WAKING: f64 = 8_000.0;
 /// See [`in_futex`].
 const MOST_IN_FUTEX: f64 = 20_000.0;
 
-/// What is known of a recording beside its locks.
+/// Figures of a recording apart from its locks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct About {
     /// How long it would have taken had the program had its CPUs to itself, seconds.
@@ -233,7 +233,7 @@ pub(super) struct About {
     pub(super) slept: f64,
 }
 
-/// What part of the waits of spinlocks there were: where only windows were counted and scaled, the time that samples show decides.
+/// Factor on the waits for spinlocks: where only windows were counted and scaled, the time that samples show decides.
 fn counted_part(recording: &Recording, spin: f64) -> f64 {
     let Some(t) = recording.tables.get("locks") else { return 1.0 };
     let rows = || 0..t.num_rows();
@@ -243,8 +243,8 @@ fn counted_part(recording: &Recording, spin: f64) -> f64 {
     if scaled && all > 0.0 && spin > 0.0 { spin / all } else { 1.0 }
 }
 
-/// How often each was taken is not recorded, only how often somebody had to wait: with R threads running, a share rho of
-/// the time held and A acquisitions, A rho (R-1)/R wait, and rho = A S / elapsed.
+/// The acquisitions of a lock are not recorded, only the number of waits: with R threads running, a share rho of the
+/// time held and A acquisitions, A rho (R-1)/R wait, and rho = A S / elapsed.
 pub(super) fn locks(
     recording: &Recording,
     names: &Names<'_>,
@@ -334,7 +334,7 @@ pub(super) fn locks(
                 takes: takes / units,
                 hold_ns: hold * 1e9,
                 cv: 0.5,
-                // Who only reads waits less often; by how much is not known.
+                // Readers wait less often; by how much is not known.
                 reads: reads / count,
                 copies: 1,
                 lines: 1.0,
@@ -345,15 +345,17 @@ pub(super) fn locks(
         .collect()
 }
 
-/// Hold times above this are well told by waits of the first, ns: those for futexes include the way into the kernel and out of it.
+/// Hold times above this follow well from first waiters' waits, ns: waits for futexes include the way into the kernel
+/// and out of it.
 const TOLD_BY_WAITS: f64 = 10_000.0;
-/// What of the waits for a futex is the way into the kernel, ns.
+/// The way into the kernel, as a part of a wait for a futex, ns.
 const ENTERED: f64 = 2000.0;
-/// What one acquisition of a lock that guards anything takes, ns.
+/// The shortest acquisition of a lock that guards anything, ns.
 const LEAST_EACH: f64 = 100.0;
-/// The part of all sleeps that waits for a lock are on one CPU where those tell how long it is held.
+/// The least share of all sleeps that waits for a lock must have for its hold time to follow from them on
+/// one CPU.
 const MOSTLY: f64 = 0.5;
-/// What the instructions take that take a lock and give it back, ns.
+/// The time of the instructions that take and release a lock, ns.
 const ENTERING: f64 = 12.0;
 /// One acquisition of a lock of which nothing is known, ns.
 const UNKNOWN: f64 = 2000.0;
@@ -362,10 +364,11 @@ const BUSIEST: f64 = 0.97;
 /// Where waits are shorter than this on average, ns, holders run: they are in the code that takes the lock.
 const HOLDERS_RUN: f64 = 200_000.0;
 
-/// The share of the time that a lock is held, where waiting for it took this share of the time of so many CPUs: each computes for a
-/// while and then passes through the lock, whose waiters are served one after another (mean value analysis of a closed queue).
+/// The share of the time that a lock is held, if waiting for it took the share `lost` of the time of `cpus` CPUs: each
+/// CPU computes for a while and then passes through the lock, which serves its waiters one after another (mean value
+/// analysis of a closed queue).
 fn busy(cpus: u32, lost: f64) -> f64 {
-    // What is lost, and how busy it is, where it is held for `r` times as long as is computed.
+    // The lost share, and the share of the time held, with a hold time of `r` times the computing.
     let of = |r: f64| {
         let (mut queue, mut through, mut wait) = (0.0, 0.0, 0.0);
         for n in 1..=cpus.max(2) {

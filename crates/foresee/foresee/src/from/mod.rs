@@ -41,9 +41,9 @@ pub enum Error {
     )]
     Missing(&'static str),
     /// The program did nothing.
-    #[error("the recorded program used no CPU time: there is nothing to foretell from")]
+    #[error("the recorded program used no CPU time: there is nothing to predict from")]
     Nothing,
-    /// The recording is of a machine that there is not.
+    /// The shape of the recorded machine is not valid.
     #[error("{0}")]
     Shape(#[from] crate::hardware::ShapeError),
     /// A model that cannot be simulated.
@@ -56,7 +56,7 @@ pub enum Error {
 pub struct Learnt {
     /// The model.
     pub model: Model,
-    /// What was assumed or could not be told.
+    /// Assumptions, and parts that could not be determined.
     pub notes: Vec<String>,
 }
 
@@ -172,8 +172,8 @@ impl Used {
         self.target + self.spin + self.tlb + self.interrupts
     }
 
-    /// How long it would have taken had it had the CPUs to itself. What others took while it left CPUs idle, it did not
-    /// miss.
+    /// The length of the run with the CPUs to itself. CPU time that others took while the program left CPUs idle did
+    /// not delay it.
     fn own(&self) -> f64 {
         let missed = self.busy() / (self.busy() + self.idle).max(1e-9);
         self.elapsed * (1.0 - missed * self.others / self.capacity()).max(0.05)
@@ -195,7 +195,7 @@ impl Used {
     }
 }
 
-/// Hand-overs of spinlocks that take so much longer than a transfer, ns, are told of.
+/// Hand-overs of spinlocks that take this much longer than a transfer, ns, get a note.
 const DEAR: f64 = 50.0;
 
 /// A line's transfer between cores, ns, where nothing better is known: where adjusting begins.
@@ -216,12 +216,12 @@ pub fn recording(
     recording_beside(recording, throughput, bound, &Beside::default())
 }
 
-/// Reads a model out of a recording; `throughput` is how many units of work a second it did, where
-/// the recording does not tell it, `bound` how many CPUs the program was bound to, where not to all, and `beside` what other
-/// commands found of it and of its machine.
+/// Reads a model out of a recording; `throughput` is the units of work a second, if the recording does not have them,
+/// `bound` the number of CPUs that the program was bound to, if not all, and `beside` the results of other commands for
+/// it and its machine.
 ///
 /// # Errors
-/// It is no observation of a program, or the program did nothing.
+/// The recording is not an observation of a program, or the program did nothing.
 pub fn recording_beside(
     recording: &Recording,
     throughput: Option<f64>,
@@ -351,7 +351,7 @@ const LOCKING: [&str; 20] = [
     "mmap", "munmap", "mremap", "mprotect", "madvise", "brk", "mlock", "mlock2", "munlock", "open", "openat",
     "openat2", "close", "dup", "dup2", "dup3", "fcntl", "pipe2", "socket", "accept4",
 ];
-/// A smaller share of the time is not told of.
+/// A smaller share of the time gets no note.
 const TOLD: f64 = 0.05;
 
 /// Waits of a smaller share of the CPU time do not show. A lock that is busy for a share s of the time makes two threads wait for about
@@ -442,7 +442,7 @@ fn without_modelled(model: &Model, unseen: f64) -> f64 {
 /// A smaller part of a thread is that of one that has just been woken.
 const PART: f64 = 0.2;
 
-/// What is known of how the threads that are simulated waited.
+/// How the simulated threads waited, as far as known.
 fn slack(recording: &Recording, used: &Used, workers: &Workers, threads: u32) -> calibrate::Slack {
     // Threads that hand work over are simulated as fewer: how they stood behind one another is not known then.
     if threads < workers.threads {
@@ -460,16 +460,16 @@ fn halt(used: &Used, workers: &Workers) -> f64 {
     if used.cpus < 2 || used.idle < 0.5 * used.capacity() || workers.switches < 100.0 {
         return 0.0;
     }
-    // What the simulated CPU takes to wake once it runs again.
+    // The wake-up time of a simulated CPU once it runs again.
     let wake = Hardware::of_shape(Shape { packages: 1, clusters: 1, cores: 1, strands: 1 }).wake_ns;
     (workers.latency / workers.switches * 1e9 - wake).max(0.0)
 }
 
-/// What makes a recording say less than it could.
+/// Notes the information that the recording lacks.
 fn beware(recording: &Recording, used: &Used, notes: &mut Vec<String>) {
     if recording.manifest.view.is_some() {
         let locks = match recording.tables.contains_key("user_locks") {
-            true => "the kernel's locks are not known, and the model has none of them",
+            true => "the kernel's locks are not known, and the model lacks them",
             false => {
                 "the program's locks are not known, and the model has none (`ncpu run --preload locks` records those of \
                  pthreads)"
@@ -480,7 +480,7 @@ fn beware(recording: &Recording, used: &Used, notes: &mut Vec<String>) {
              that could not be told apart is taken for work that only one thread can do; record it as root for more"
         ));
     } else if !recording.tables.contains_key("locks") {
-        notes.push("the recording has no table `locks`: the model has none of the kernel's locks".into());
+        notes.push("the recording has no table `locks`: the model lacks the kernel's locks".into());
     }
     if used.cpus < used.all {
         notes.push(format!(
@@ -540,7 +540,8 @@ fn waiting(
     let io = idle("io") + idle("klock or io");
     let all = io + serial_idle + idle("asleep");
     let io_share = if all > 0.0 { io / all } else { 0.0 };
-    // A CPU that never idles: whoever waits, waits for another. Where some pause for a time, the rest wait for those.
+    // A CPU that never idles: every waiting thread waits for another one. Where some threads pause for a time, the
+    // rest wait for these.
     let full = used.cpus == 1 && used.idle < 0.05 * capacity;
     let paused = asked + late > 0.05 * workers.sleep;
     let handed = io_share < 0.5 && workers.each_sleep() < HANDED_OVER;
@@ -559,7 +560,7 @@ fn waiting(
                 "{} threads of which {active:.1} at a time had work: they hand it to one another, and are simulated as {threads}",
                 workers.threads
             ));
-            // A pause is no hand-over.
+            // A pause is not a hand-over.
             model.handovers = (workers.switches - pauses).max(0.0) / units;
             return threads;
         }
@@ -582,14 +583,14 @@ fn waiting(
     workers.threads
 }
 
-/// What the program's CPU time went to, by its samples.
+/// The program's CPU time by class, from its samples.
 fn mix(recording: &Recording) -> Vec<Share> {
     let Some(samples) = recording.tables.get("samples") else { return Vec::new() };
     let mut shares = BTreeMap::<(SampleClass, String), f64>::new();
     for row in 0..samples.num_rows() {
         let class = samples.text(row, "class").and_then(|class| SampleClass::of_name(class).ok());
         let (Some("target"), Some(class)) = (samples.text(row, "at"), class) else { continue };
-        // What observing cost is no part of the program, and spinning has its locks.
+        // The cost of observing is not part of the program, and spinning belongs to its locks.
         if matches!(class, SampleClass::Probe | SampleClass::LockSpin) {
             continue;
         }

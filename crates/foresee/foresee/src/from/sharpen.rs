@@ -8,7 +8,7 @@ use crate::hardware::Order;
 use crate::model::{Model, Recorded};
 use crate::recorded::recorded_machine;
 
-/// What a throughput of a recording is taken to be uncertain by, standard deviation of its logarithm.
+/// The uncertainty of a recorded throughput, standard deviation of its logarithm.
 const NOISE: f64 = 0.03;
 /// Rounds in which each input is tried nearer by and further off; each with half the step of the one before.
 const ROUNDS: i32 = 4;
@@ -31,8 +31,8 @@ fn changed(model: &Model, inputs: &[Input], by: &[f64]) -> Model {
     model
 }
 
-/// How unlikely inputs are that lie so many standard deviations from what their recording says: their own distance, and
-/// that of the throughputs they give.
+/// The cost of inputs that lie `by` standard deviations from their recorded values: their own distance, and that of the
+/// throughputs they give.
 fn cost(model: &Model, all: &[Recorded], inputs: &[Input], by: &[f64]) -> Result<f64, Error> {
     let model = changed(model, inputs, by);
     let off = all.par_iter().map(|r| off(&model, r)).collect::<Result<Vec<f64>, Error>>()?;

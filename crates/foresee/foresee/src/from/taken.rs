@@ -58,12 +58,12 @@ const EFFORT: Effort = Effort { within: 0.01, events: 2_000_000, seed: 23 };
 pub struct Counted {
     /// Calls a second.
     calls: BTreeMap<String, f64>,
-    /// Units of work a second meanwhile, where they were told.
+    /// Units of work a second meanwhile, if the program reported them.
     throughput: Option<f64>,
 }
 
 impl Counted {
-    /// What a recording of `ncpu counters -e syscalls:sys_enter_…` has.
+    /// The counts in a recording of `ncpu counters -e syscalls:sys_enter_…`.
     pub(super) fn of(recording: &Recording) -> Option<Counted> {
         if recording.manifest.kind != Some(Purpose::Counters) {
             return None;
@@ -104,8 +104,8 @@ struct Known {
     by: String,
 }
 
-/// What is counted of each lock of the model. `told` are those that the user knows; `rate` is how many units a second the
-/// recorded program did, and `unit` whether these are units that it told.
+/// The counts of each lock of the model. `told` are the counts that the user gave; `rate` is the recorded program's
+/// units a second, and `unit` whether the program itself reported these units.
 fn known(
     model: &Model,
     counted: Option<&Counted>,
@@ -149,7 +149,7 @@ pub(super) fn put(
     let Some(throughput) = model.recorded.as_ref().map(|r| r.throughput) else { return Ok(()) };
     if counted.is_some_and(|c| c.throughput.is_none()) && unit {
         notes.push(
-            "the recording of system calls has no throughput: as many units a second are assumed as in the other; record it with --metric"
+            "the recording of system calls has no throughput: that of the other recording is assumed; record it with --metric"
                 .into(),
         );
     }

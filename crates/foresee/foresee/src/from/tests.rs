@@ -1,4 +1,4 @@
-//! Models read out of recordings whose program is known, since they were simulated.
+//! Models read out of recordings of known programs, since these were simulated.
 
 use ncpu_record::Recording;
 use ncpu_schema::{CpuState, SampleClass};
@@ -35,12 +35,12 @@ fn machine(cpus: u32) -> crate::hardware::Hardware {
     recorded_machine(&recorded).unwrap()
 }
 
-/// The model on so many CPUs, as if it had been observed there.
+/// The model on `cpus` CPUs, as if it had been observed there.
 fn observed(model: &Model, cpus: u32) -> (Recording, f64) {
     observed_on(model, cpus, 0.0)
 }
 
-/// Where a CPU takes so long, ns, until it runs whom another one woke.
+/// The same, where a CPU takes `halt_ns` to run a thread that another CPU woke.
 fn observed_on(model: &Model, cpus: u32, halt_ns: f64) -> (Recording, f64) {
     observed_there(model, crate::hardware::Hardware { halt_ns, ..machine(cpus) })
 }
@@ -88,7 +88,7 @@ fn plain(threads: u32) -> Model {
     }
 }
 
-/// What the model foretells for so many threads on so many CPUs.
+/// The throughput that the model predicts for `threads` threads on `cpus` CPUs.
 fn foretold(model: &Model, threads: u32, cpus: u32) -> f64 {
     let model = Model { threads, ..model.clone() };
     observed(&model, cpus).1
@@ -127,7 +127,8 @@ fn the_recorded_machine_is_reproduced() {
 
 #[test]
 fn waits_of_the_first_tell_how_long_a_lock_is_held() {
-    // Locks with one of two times: most often short, seldom long; or always as long, or exponential.
+    // Locks with one of two hold times: mostly short, seldom long; or with a constant one, or an
+    // exponential one.
     for (kernel, kind, hold, cv) in [
         (true, LockKind::Qspin, 3000.0, 0.0),
         (true, LockKind::Qspin, 3000.0, 1.0),
@@ -216,7 +217,7 @@ fn hand_overs_of_a_spinlock_are_told_from_the_time_it_is_held() {
             let held = learnt.lock[0].hold_ns;
             println!("{threads} threads, {handover_ns} ns: {told:.0} ns, held {held:.0} ns, {found:?}");
             assert!(found.good(), "{threads} threads, {handover_ns} ns: {found:?} {learnt:?}");
-            // Where all come in step, holding and handing over add up, and what is which cannot be told well.
+            // Where all threads come in step, hold time and hand-over add up, and cannot be separated well.
             assert!((told - handover_ns).abs() < 0.25 * handover_ns + 20.0, "{told} for {handover_ns}");
         }
     }
@@ -322,7 +323,7 @@ fn the_band_of_one_cpu_holds_locks_that_it_cannot_show() {
     // 0.4 of the work on two CPUs, and 0.6 of it on one at a time.
     let two = point(&learnt.model, 2);
     assert!(two.band.0 < two.throughput / 1.55 && two.band.0 > two.throughput / 2.4, "{:?}", two.band);
-    // Processes share neither memory nor files, and two CPUs show who waits, but for short waits.
+    // Processes share neither memory nor files, and two CPUs show waits, except short ones.
     let mut apart = run.clone();
     let rows: Vec<_> = (0..4).map(|i| (10 + i, 0.25, 0.75, 0.0, 0)).collect();
     apart.tables.insert("threads".into(), threads_in(&[10, 11, 12, 13], &rows));
@@ -355,7 +356,7 @@ fn cpus_that_seldom_ran_a_program_together_hide_its_locks() {
     // Other programs took seven eighths.
     assert!((hidden(2, 0.25) - (0.875 * 0.8 + 0.125 * 0.1)).abs() < 1e-9);
     assert!(hidden(16, 16.0) <= 0.1 + 1e-9);
-    // What the model has already is not counted twice.
+    // Lines that the model has already are not counted twice.
     let line =
         crate::model::LineModel { name: "count".into(), writes: 100.0, copies: 1, among: 1, bounded: false };
     let shared = Model { line: vec![line], ..plain(4) };
@@ -460,7 +461,7 @@ fn cross_calls_tell_how_many_shootdowns_reach_how_many_and_for_how_long() {
     assert!(learnt.notes.iter().any(|n| n.contains("has no throughput")), "{:?}", learnt.notes);
 }
 
-/// A program of which each unit takes a lock so many times, and holds it for so long.
+/// A program that takes a lock `takes` times a unit, and holds it for `hold_ns` each time.
 fn taking(kind: LockKind, name: &str, takes: f64, hold_ns: f64) -> Model {
     let lock = LockPart {
         name: name.into(),
@@ -520,7 +521,7 @@ fn a_count_with_which_the_recorded_machine_is_not_reproduced_is_not_used() {
     let (run, x) = observed(&taking(LockKind::Qspin, "l", 0.5, 4000.0), 2);
     let without = super::recording(&run, Some(x), None).unwrap().model;
     assert!(reproduce(&without, &EFFORT, &|| false).unwrap().unwrap().good());
-    // A unit of 8 us has no time for so many.
+    // A unit of 8 us has no time for 3000 acquisitions.
     let beside = Beside { takes: vec![("l".into(), 3000.0)], ..Beside::default() };
     let with = super::recording_beside(&run, Some(x), None, &beside).unwrap();
     println!("{:?}", with.notes);
@@ -571,7 +572,7 @@ fn counted_calls_tell_how_often_a_lock_of_the_kernel_is_taken() {
     let assumed = learn(&calls(None, &as_often), Some(x));
     assert!((assumed.model.lock[0].takes - 2.0).abs() < 0.01, "{:?}", assumed.model.lock);
     assert!(
-        assumed.notes.iter().any(|n| n.contains("as many units a second are assumed")),
+        assumed.notes.iter().any(|n| n.contains("that of the other recording is assumed")),
         "{:?}",
         assumed.notes
     );
@@ -635,7 +636,7 @@ fn measured_line_transfers_are_the_recorded_machines_and_a_new_ones_without_any(
     assert_eq!((t.sibling, t.cluster, t.package, t.remote, t.hop), (9.0, 100.0, 100.0, 300.0, 150.0));
 }
 
-/// Layers over CPU counts as `ncpu scale --peel` records them, of a program with so many threads as CPUs.
+/// Layers over CPU counts as `ncpu scale --peel` records them, of a program with one thread per CPU.
 fn peeled(model: &Model, counts: &[u32], serial: impl Fn(u32) -> f64) -> Recording {
     let float = |name: &str| Column::float(name, Unit::None, Kind::Gauge, "");
     let mut layers =
@@ -711,7 +712,7 @@ fn serial_phases_of_more_cpus_are_of_a_recording_on_one() {
     assert!(
         learnt.model.line.is_empty() && learnt.notes.iter().any(|n| n.contains("no lines are in the model"))
     );
-    // One point is no growth.
+    // A single point shows no growth.
     let mut beside = Beside::default();
     assert!(!beside.add(&peeled(&truth, &[1], |_| 0.0)));
 }
@@ -841,7 +842,7 @@ fn a_busiest_worker_holds_the_others_up_until_accept_is_balanced() {
     assert!((gain - 2.0).abs() < 0.1, "{gain}");
     let again = crate::fix::Fix::AcceptBalanced.apply(&mut model, &mut hardware, &mut order).unwrap_err();
     assert!(again.to_string().contains("equal shares"), "{again}");
-    // Who waits for something else was given no connections.
+    // A worker that waits for something else did not lack connections.
     run.tables.insert("sleeps".into(), sleeps("futex"));
     assert_eq!(super::recording(&run, Some(1000.0), None).unwrap().model.uneven, 1.0);
 }
@@ -863,7 +864,7 @@ fn a_machine_with_strands_is_foretold_from_itself() {
         let model = Model { threads: cpus as u32, ..learnt };
         foretell::point(&model, &own, cpus, Order::Spread, &EFFORT, &|| false).unwrap().throughput
     };
-    // What a recording says that does not tell which CPUs share a core.
+    // The recording without the shape of the machine, which shows the CPUs that share a core.
     assert!(on(&run, 8) < 0.7 * x, "{} of {x}", on(&run, 8));
     run.manifest.shape = Some(four_cores_of_two());
     let says = on(&run, 8);
@@ -911,7 +912,8 @@ fn the_band_widens_with_threads_and_with_load_as_with_cpus() {
     let near = |doublings: f64, is: f64| assert!((doublings - is).abs() < 0.12, "{doublings} {is}");
     near(wide(&learnt, 4, 2), 0.0);
     near(wide(&learnt, 16, 2), 2.0);
-    // As many threads on more CPUs, and twice as many of both: what doubled together is one doubling.
+    // The same number of threads on more CPUs, and twice the threads and CPUs: doubling both is one
+    // doubling.
     near(wide(&learnt, 4, 8), 2.0);
     near(wide(&learnt, 8, 4), 1.0);
     // A pause of a quarter is a load of nearly four times.
@@ -938,7 +940,7 @@ fn lines_that_threads_share_limit_what_more_cpus_do() {
         foretold(&Model { line: Vec::new(), ..learnt.model.clone() }, 16, 16),
     );
     assert!((says / sixteen - 1.0).abs() < 0.2 && without > 4.0 * sixteen, "{says} {without} for {sixteen}");
-    // One CPU does not wait for it, and tells how often it is written all the same.
+    // One CPU does not wait for the line, but its samples show how often it is written.
     let (recording, x) = observed(&truth, 1);
     let learnt = super::recording(&recording, Some(x), None).unwrap();
     let says = foretold(&learnt.model, 16, 16);

@@ -24,7 +24,7 @@ pub(super) struct Workers {
     pub(super) preempted: f64,
     /// Their processes.
     pub(super) pids: BTreeSet<u64>,
-    /// What the busiest of them was on CPU or ready for one.
+    /// The time of the busiest worker on CPU or ready for one.
     pub(super) busiest: f64,
 }
 
@@ -66,7 +66,7 @@ pub(super) fn workers(recording: &Recording, elapsed: f64) -> Option<(Workers, f
         t.cpu += table.number(row, "CPU").unwrap_or(on_cpu);
         t.ready += number("LAT") + number("LCK");
         t.latency += number("LAT");
-        // Without root nobody tells what it slept for.
+        // Without root the reasons of its sleep are not known.
         t.sleep += match table.number(row, "SLP") {
             Some(slept) => slept + number("DFL") + number("TFL"),
             None => number("OFF"),
@@ -121,8 +121,8 @@ const FULL: f64 = 0.85;
 /// Shares that differ by less are equal.
 const EQUAL: f64 = 1.2;
 
-/// How many times as much the busiest worker of a server has to do as all have on average, where that holds the others up: it
-/// always has work, and they wait for connections.
+/// The work of a server's busiest worker, divided by the mean of all, if that delays the others: the busiest one always
+/// has work, and the others wait for connections.
 pub(super) fn uneven(recording: &Recording, workers: &Workers, elapsed: f64) -> Option<f64> {
     let mean = (workers.cpu + workers.ready) / f64::from(workers.threads.max(1));
     let uneven = workers.busiest / mean.max(1e-9);
@@ -137,11 +137,11 @@ pub(super) fn uneven(recording: &Recording, workers: &Workers, elapsed: f64) -> 
     (asleep(true) > 0.5 * asleep(false)).then_some(uneven)
 }
 
-/// A wait that lasts for so much of its timeout, on average, was a pause: nothing ended it early.
+/// A wait that lasts for this share of its timeout, on average, was a pause: nothing ended it early.
 const TIMED_OUT: f64 = 0.95;
 
-/// What threads slept because they asked to, for a time that they gave: asked for, and beyond, and how often. Calls that only sleep, and
-/// waits that nearly always lasted until their timeout.
+/// Sleep that threads asked for with a time: the time asked for, the time beyond it, and the number of sleeps. Calls
+/// that only sleep, and waits that nearly always lasted until their timeout.
 pub(super) fn pauses(recording: &Recording, workers: &Workers, others: f64, elapsed: f64) -> (f64, f64, f64) {
     // Of all intervals: threads are the most of one.
     let table = recording.tables.get("sleepers").and_then(|table| table.group_by(&["call", "pid"]).ok());

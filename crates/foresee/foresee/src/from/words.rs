@@ -38,7 +38,7 @@ const REST: f64 = 0.1;
 const MOST: usize = 8;
 
 impl Words {
-    /// What a recording of `ncpu lines` has.
+    /// The words in a recording of `ncpu lines`.
     pub(super) fn of(recording: &Recording) -> Option<Words> {
         let (findings, words) = (recording.tables.get("findings")?, recording.tables.get("words")?);
         let mut hot = BTreeMap::<u64, Vec<String>>::new();
@@ -126,7 +126,7 @@ impl Words {
         any
     }
 
-    /// `ncpu scale --peel` told by how much a layer grows; these are the lines.
+    /// `ncpu scale --peel` measured the growth of a layer; these are its lines.
     fn growth(&self, model: &mut Model, notes: &mut Vec<String>) -> bool {
         let mut any = false;
         let mut lines = Vec::new();

@@ -1,4 +1,4 @@
-//! Locks: who waits how, who is next, and what a hand-over costs.
+//! Locks: how threads wait, which thread is next, and the cost of a hand-over.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,8 @@ pub(super) struct Lock {
     free_at: u64,
     /// Waiting threads, and whether to read.
     waiters: VecDeque<(u32, bool)>,
-    /// How many of them read its line from each last-level cache. Empty where that costs nothing, or as much for each.
+    /// Readers among them that read its line from each last-level cache. Empty if that costs nothing, or the same for
+    /// each.
     readers_in: Vec<u32>,
     passes: u32,
     /// Mean length of the hand-over under way, ns.
@@ -61,7 +62,7 @@ impl Lock {
         }
     }
 
-    /// What a thread that sleeps for it is.
+    /// The state of a thread that sleeps for it.
     fn waiting(&self) -> State {
         match self.owner {
             Owner::Kernel => State::Waiting(1),
@@ -75,7 +76,7 @@ impl Lock {
         self.owner == Owner::Kernel && !self.sleeps()
     }
 
-    /// Who spins for it stops when its holder leaves its CPU.
+    /// Whether spinning waiters stop when the holder leaves its CPU.
     fn watches_holder(&self) -> bool {
         matches!(self.kind, Handover::Mutex { .. } | Handover::Rwsem { .. } | Handover::Adaptive)
     }
@@ -121,7 +122,7 @@ impl Sim<'_> {
             if wait == 0 {
                 return true;
             }
-            // Nobody is waited for, and no tracepoint tells of it: a cache miss like any other.
+            // There is no holder to wait for, and no tracepoint reports it: a cache miss like any other.
             self.stall(thread, Mode::Work, 0, wait);
             return false;
         }
@@ -240,7 +241,8 @@ impl Sim<'_> {
         }
     }
 
-    /// Gives back the lock taken last, to whom it belongs next; the time, ps, that waking a sleeper takes.
+    /// Releases the lock taken last and passes it to the next waiter. Returns the time, ps, that waking a
+    /// sleeper takes.
     pub(super) fn release(&mut self, thread: u32) -> u64 {
         let Some((id, shared)) = self.threads[thread as usize].held.pop() else { return 0 };
         let place = self.place_of(thread);
@@ -275,7 +277,7 @@ impl Sim<'_> {
             if let Some(readers) = lock.readers_in.get_mut(self.threads[thread as usize].wait_in as usize) {
                 *readers -= 1;
             }
-            // What it guards moves while it is held; the queue's words move where others wait as well.
+            // The guarded data moves while the lock is held; the queue's words move if others wait as well.
             let lines = if lock.waiters.is_empty() { lock.lines.min(1.0) } else { lock.lines };
             let (kind, exponential) = (lock.kind, lock.exponential);
             if self.threads[thread as usize].state != State::Spinning && lock.sleeps() {
@@ -320,7 +322,7 @@ impl Sim<'_> {
         }
     }
 
-    /// Whose turn it is, as an index of the waiters.
+    /// The next waiter, as an index of the waiters.
     fn next(&mut self, id: u32, from: Place) -> Option<usize> {
         let lock = &self.locks[id as usize];
         let n = lock.waiters.len();
@@ -337,7 +339,7 @@ impl Sim<'_> {
                 lock.passes = if near.is_some() { lock.passes + 1 } else { 0 };
                 Some(near.unwrap_or(0))
             }
-            // Whoever spins is faster than whoever must be woken.
+            // A spinning waiter is faster than one that must be woken.
             Handover::Mutex { .. } | Handover::Rwsem { .. } | Handover::Adaptive => Some(
                 lock.waiters
                     .iter()
@@ -376,7 +378,7 @@ impl Sim<'_> {
         }
     }
 
-    /// A spinning thread has spun as long as it may.
+    /// A spinning thread has reached its limit.
     pub(super) fn spun_enough(&mut self, thread: u32, epoch: u32) {
         let t = &self.threads[thread as usize];
         if t.epoch == epoch && t.state == State::Spinning && t.wait != NONE {

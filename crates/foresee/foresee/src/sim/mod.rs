@@ -31,7 +31,7 @@ fn ps(ns: f64) -> u64 {
     (ns * 1e3) as u64
 }
 
-/// What a CPU does.
+/// The activity of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Nothing.
@@ -50,7 +50,7 @@ pub enum Mode {
     Tlb,
 }
 
-/// How many modes there are.
+/// Number of modes.
 pub const MODES: usize = 7;
 
 /// Why CPUs idle, in the order in which idle CPUs are handed to waiting threads.
@@ -136,7 +136,8 @@ struct Cpu {
 }
 
 impl Cpu {
-    /// Whether an interrupt delays something: whoever spins until a lock is free is not delayed by it.
+    /// Whether an interrupt delays something: a thread that spins until a lock is free is not delayed by
+    /// it.
     fn works(&self) -> bool {
         self.thread != NONE && self.left.is_finite()
     }
@@ -165,7 +166,7 @@ pub struct LockStats {
     pub held: u64,
 }
 
-/// What a stretch of simulated time held.
+/// Sums over a stretch of simulated time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Length, ps.
@@ -427,7 +428,7 @@ impl<'a> Sim<'a> {
         self.run_until_or(until, &|| false)
     }
 
-    /// [`Sim::run_until`], unless it is told to stop before.
+    /// [`Sim::run_until`], unless `stop` ends it before.
     fn run_until_or(&mut self, until: u64, stop: &dyn Fn() -> bool) -> bool {
         while self.live > 0 {
             if self.events.is_multiple_of(1 << 16) && stop() {
@@ -525,7 +526,7 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// What was counted since [`Sim::begin`].
+    /// Sums since [`Sim::begin`].
     pub fn outcome(&mut self) -> Outcome {
         self.settle();
         Outcome {

@@ -1,4 +1,4 @@
-//! What threads do, operation by operation.
+//! Operations of threads, one by one.
 
 use super::{Job, Mode, NONE, Sim, State, WAKE, event, ps};
 use crate::hardware::Place;
@@ -7,12 +7,14 @@ use crate::program::{Op, Pick};
 /// More operations than this without any time passing is a program that never gets on.
 const MOST_AT_ONCE: u32 = 10_000;
 
-/// What a transfer takes more for each doubling of those that want the line: shared_mutex of sixteen threads reads 0.86 times what two read.
+/// Extra cost of a transfer for each doubling of the threads that want the line: shared_mutex of sixteen threads reads
+/// 0.86 times what two read.
 const CROWDED: f64 = 0.05;
 
-/// What writes take whose line the CPU has, beside its transfers, ns. An atomic operation takes some twenty cycles, 5 ns; but a CPU that gets
-/// a line does several operations on it before another takes it. Counters, reference counts and read-write locks of two threads
-/// do 2.4 to 3.2 times less on two CPUs than on one, which is what this makes of them where a transfer takes 47 ns.
+/// Cost of a write to a line that the CPU already has, beside the line's transfers, ns. An atomic operation takes some
+/// twenty cycles, 5 ns; but a CPU that gets a line does several operations on it before another takes it. Counters,
+/// reference counts and read-write locks of two threads do 2.4 to 3.2 times less on two CPUs than on one, which follows
+/// from this figure where a transfer takes 47 ns.
 pub const OWNED_NS: f64 = 11.5;
 
 /// Of more lines than these of one operation, each stands for several.

@@ -8,7 +8,7 @@ pub struct Event {
     pub at: u64,
     /// Events of the same time happen in the order they were made, so that a run repeats exactly.
     order: u64,
-    /// What happens, as its maker encoded it.
+    /// The event, as its maker encoded it.
     pub what: u64,
 }
 

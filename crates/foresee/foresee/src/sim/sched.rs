@@ -89,7 +89,7 @@ impl Sim<'_> {
         }
     }
 
-    /// How fast a CPU works when so many strands of its core are busy.
+    /// The speed of a CPU with the present number of busy strands of its core.
     fn rate(&self, cpu: u32) -> f64 {
         let c = &self.cpus[cpu as usize];
         let base = self.base;
@@ -100,7 +100,7 @@ impl Sim<'_> {
         base * (1.0 + (self.hardware.smt - 1.0) * (busy - 1.0) / (self.strands - 1.0)) / busy
     }
 
-    /// Puts a CPU into a mode for so much work; without a deadline where that is `None`.
+    /// Puts a CPU into a mode for `work`; `None`: without a deadline.
     pub(super) fn begin_segment(&mut self, cpu: u32, mode: Mode, activity: u16, work: Option<u64>) {
         self.account(cpu);
         let c = &mut self.cpus[cpu as usize];
@@ -138,7 +138,7 @@ impl Sim<'_> {
         self.queue.push(at, event(SEGMENT, cpu, epoch));
     }
 
-    /// Makes what is left of a CPU's segment so many times as long.
+    /// Multiplies the rest of a CPU's segment by `factor`.
     pub(super) fn stretch(&mut self, cpu: u32, factor: f64) {
         self.account(cpu);
         let c = &mut self.cpus[cpu as usize];

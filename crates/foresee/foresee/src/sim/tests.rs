@@ -303,7 +303,8 @@ fn queues_near_first_hand_over_cheaper() {
 
 #[test]
 fn interrupts_do_not_pile_up_while_a_lock_is_waited_for() {
-    // A saturated lock: whoever gets it after a long wait must not then pay for all interrupts of that wait.
+    // A saturated lock: a thread that gets it after a long wait must not then pay for all interrupts of that
+    // wait.
     let run = |tick| {
         let mut p = program(
             64,

@@ -1,4 +1,4 @@
-//! What a benchmark is.
+//! A benchmark: its name, its options, and the code that workers run.
 
 pub use crate::failure::Failure;
 use crate::options::{Flag, Options};
@@ -7,7 +7,7 @@ use crate::options::{Flag, Options};
 pub struct Case {
     /// Its name, libMicro's where libMicro has it.
     pub name: &'static str,
-    /// What one operation is.
+    /// The meaning of one operation.
     pub about: &'static str,
     /// The options of its own.
     pub flags: &'static [Flag],
@@ -29,9 +29,9 @@ pub struct Worker {
     pub workers: usize,
 }
 
-/// What is set up once and shared by all workers; dropped, it is torn down.
+/// State that is set up once and shared by all workers; dropped, it is torn down.
 pub trait Bench: Sync {
-    /// What one worker runs; made in the worker, on its CPU.
+    /// The code of one worker; made in the worker, on its CPU.
     ///
     /// # Errors
     /// The worker cannot work.
@@ -54,7 +54,7 @@ pub trait Bench: Sync {
     }
 }
 
-/// What a worker does, a batch at a time.
+/// The work of a worker, a batch at a time.
 pub trait Batch {
     /// Before a batch of `n` operations; not timed.
     ///
@@ -108,7 +108,7 @@ where
     }
 }
 
-/// Such a one whose batch is of this size unless told otherwise.
+/// The same with a batch of this size [default: calibrated].
 pub struct Batches<F>(pub u64, pub F);
 
 impl<F> Bench for Batches<F>

@@ -14,7 +14,7 @@ use crate::stats::Summary;
 pub struct Ratio {
     /// B over A.
     pub value: f64,
-    /// Both ends of the interval; `None` where nothing tells how much runs differ.
+    /// Both ends of the interval; `None` where the spread of runs is not known.
     pub interval: Option<(f64, f64)>,
 }
 

@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_void};
 
 use crate::failure::Failure;
 
-/// A loaded library; it stays loaded for as long as the process lives.
+/// A loaded library; it stays loaded until the process ends.
 #[derive(Debug)]
 pub struct Library {
     handle: *mut c_void,
@@ -16,7 +16,7 @@ unsafe impl Send for Library {}
 // SAFETY: as above.
 unsafe impl Sync for Library {}
 
-/// What the loader said last.
+/// The loader's last message.
 fn said() -> String {
     // SAFETY: dlerror gives a text that is ours to read until the next call, or null.
     unsafe {

@@ -52,7 +52,7 @@ impl std::str::FromStr for PageSize {
 }
 
 impl PageSize {
-    /// What lengths and addresses are multiples of, bytes, and flags of `mmap`.
+    /// The unit of lengths and addresses, bytes, and flags of `mmap`.
     pub(crate) fn unit(self) -> (usize, i32) {
         match self {
             PageSize::Default | PageSize::Small => (4096, 0),
@@ -81,7 +81,7 @@ impl Area {
     /// Maps at least `bytes`, untouched.
     ///
     /// # Errors
-    /// There is no memory, or the pool of huge pages has not enough.
+    /// Not enough memory, or the pool of huge pages has too few.
     pub fn map(bytes: usize, size: PageSize) -> Result<Area, Failure> {
         let (unit, flags) = size.unit();
         // mmap aligns to what the pool's pages need, but not to transparent huge pages.
@@ -180,7 +180,7 @@ fn no_huge_pages(bytes: usize, unit: usize) -> Failure {
 /// Pages of a size that are free in the pool of huge pages, and promised to nobody.
 ///
 /// # Errors
-/// There are none.
+/// No page is free.
 pub fn pool(size: PageSize, root: &Path) -> Result<u64, Failure> {
     let (unit, _) = size.unit();
     let read = |name: &str| {
@@ -191,8 +191,8 @@ pub fn pool(size: PageSize, root: &Path) -> Result<u64, Failure> {
     if free == 0 { Err(no_huge_pages(unit, unit)) } else { Ok(free) }
 }
 
-/// Checks that so many bytes are available without swapping, before any is touched: memory that is overcommitted
-/// is not refused but taken from others, or ends in the OOM killer.
+/// Checks that `bytes` are available without swapping, before any is touched: memory that is overcommitted is
+/// not refused but taken from others, or ends in the OOM killer.
 ///
 /// # Errors
 /// The machine, the cgroup or the node has less.
@@ -236,13 +236,14 @@ fn available(root: &Path) -> Option<u64> {
     kilobytes(&std::fs::read_to_string(root.join("proc/meminfo")).ok()?, &["MemAvailable"])
 }
 
-/// What is free on a node, and what of its page cache can be given up, bytes; where the kernel tells it.
+/// Free memory of a node, with the part of its page cache that can be given up, bytes; if the kernel
+/// reports it.
 pub fn node_available(root: &Path, node: u32) -> Option<u64> {
     let file = root.join(format!("sys/devices/system/node/node{node}/meminfo"));
     kilobytes(&std::fs::read_to_string(file).ok()?, &["MemFree", "Active(file)", "Inactive(file)"])
 }
 
-/// What is left of the limits of this process's cgroup and those above it (version 2), bytes.
+/// The rest of the limits of this process's cgroup and those above it (version 2), bytes.
 fn cgroups(root: &Path) -> Vec<(u64, String)> {
     let text = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let Some(own) = text.lines().find_map(|l| l.strip_prefix("0::/")) else { return Vec::new() };

@@ -11,11 +11,11 @@ use crate::failure::Failure;
 pub struct Flag {
     /// Its letter.
     pub letter: char,
-    /// What its value is, as in `SIZE`; empty where it takes none.
+    /// The kind of its value, as in `SIZE`; empty for a flag without a value.
     pub value: &'static str,
-    /// The value without it; empty for none.
+    /// Its default; empty for none.
     pub default: &'static str,
-    /// What it does.
+    /// Its effect.
     pub about: &'static str,
 }
 
@@ -68,7 +68,7 @@ impl Options {
         Ok(Options { given, processes: 1, threads: 1 })
     }
 
-    /// The same for a run of so many processes of so many threads.
+    /// The same for a run of `processes` processes with `threads` threads each.
     pub fn with_workers(self, processes: usize, threads: usize) -> Options {
         Options { processes, threads, ..self }
     }
@@ -132,7 +132,7 @@ impl Options {
     /// The number of an option: `k`, `m`, `g` and `t` multiply by powers of 1024.
     ///
     /// # Errors
-    /// It is no number, or is not given and has no default.
+    /// It is not a number, or is not given and has no default.
     pub fn number(&self, letter: char) -> Result<u64, Failure> {
         self.checked(letter, self.text(letter).unwrap_or(""))
     }

@@ -44,15 +44,15 @@ pub enum PlaceError {
     /// CPUs that are not there or not allowed.
     #[error("CPUs {asked} are not all there for us to use; those are {usable}")]
     Cpus {
-        /// What was asked for.
+        /// The CPUs that were asked for.
         asked: String,
-        /// What may be used.
+        /// The usable CPUs.
         usable: String,
     },
     /// A node without CPUs, or none at all.
     #[error("node {node} has no CPUs to use; nodes with CPUs are {nodes}")]
     Node {
-        /// What was asked for.
+        /// The node that was asked for.
         node: u32,
         /// Nodes that have CPUs.
         nodes: String,
@@ -60,7 +60,7 @@ pub enum PlaceError {
     /// A node without memory, or none at all.
     #[error("node {node} has no memory; nodes with memory are {nodes}")]
     NoMemory {
-        /// What was asked for.
+        /// The node that was asked for.
         node: u32,
         /// Nodes that have memory.
         nodes: String,
@@ -68,7 +68,7 @@ pub enum PlaceError {
     /// The kernel refused.
     #[error("{what}: {source}")]
     Refused {
-        /// What was asked of it.
+        /// The operation.
         what: &'static str,
         /// Why.
         source: std::io::Error,
@@ -221,7 +221,7 @@ pub fn bind_thread(thread: i32, cpus: &[u32]) -> Result<(), PlaceError> {
     for &cpu in cpus {
         mask[cpu as usize / 64] |= 1 << (cpu % 64);
     }
-    // SAFETY: the mask is as long as told. Beyond CPU 1023 libc's cpu_set_t is too short.
+    // SAFETY: the mask has the given length. Beyond CPU 1023 libc's cpu_set_t is too short.
     match unsafe { libc::syscall(libc::SYS_sched_setaffinity, thread, words * 8, mask.as_ptr()) } {
         0 => Ok(()),
         _ => Err(PlaceError::Refused {

@@ -19,7 +19,7 @@ use crate::surveys::shuffle;
 pub use crate::options::number;
 pub use crate::surveys::doubling;
 
-/// What is behind a segment.
+/// The kind of memory of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SegmentKind {
     /// Anonymous memory of one process.
@@ -57,12 +57,12 @@ impl std::fmt::Display for SegmentKind {
     }
 }
 
-/// What to measure.
+/// The measurements to make.
 #[derive(Clone, Debug)]
 pub struct SegmentPlan {
     /// Bytes of the segment.
     pub bytes: u64,
-    /// What is behind it.
+    /// The kind of memory.
     pub kind: SegmentKind,
     /// Its pages.
     pub page: PageSize,
@@ -90,14 +90,14 @@ impl Times {
     }
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Debug)]
 pub struct Segments {
     /// Every segment's times: what a recording keeps.
     pub rounds: Table,
     /// A row for the plain calls and for each number of threads.
     pub table: Table,
-    /// What to know of the figures.
+    /// Notes on the figures.
     pub notes: Vec<String>,
 }
 
@@ -109,10 +109,10 @@ impl SegmentPlan {
         length.ok_or_else(|| Failure::Failed(format!("a segment of {} bytes: too large", self.bytes)))
     }
 
-    /// Checks that there is room for such a segment, before any page is touched.
+    /// Checks that there is room for the segment, before any page is touched.
     ///
     /// # Errors
-    /// What is missing, and how to get it.
+    /// The missing resource, and how to get it.
     pub fn check(&self, machine: &Topology, root: &Path) -> Result<(), Failure> {
         let bytes = self.length()? as u64;
         let failed = |why: String| Err(Failure::Failed(why));
@@ -188,7 +188,7 @@ impl SegmentPlan {
         Ok(())
     }
 
-    /// A new segment, made by so many helpers. The plain calls are those without.
+    /// A new segment, made by `helpers` helpers. The plain calls have none.
     fn reserve(&self, machine: &Topology, helpers: usize) -> Result<Segment, Failure> {
         let name = format!("/ncpu-populate.{}", std::process::id());
         let name = CString::new(name).map_err(|e| Failure::Failed(e.to_string()))?;
@@ -354,7 +354,7 @@ fn name(way: Option<usize>) -> &'static str {
     if way.is_none() { "calls" } else { "libncpu" }
 }
 
-/// Whether this process may lock so many bytes more.
+/// Whether this process may lock another `bytes` bytes.
 fn may_lock(bytes: u64, status: &str) -> Result<(), Failure> {
     const IPC_LOCK: u32 = 14;
     let status = Fields(status.as_bytes());
@@ -502,7 +502,7 @@ mod tests {
             assert!((0..3).all(|r| done.table.number(r, "create") > Some(0.0)));
             assert!((0..3).all(|r| done.table.number(r, "lock").is_none()));
         }
-        // Stopped before it began, there is no figure, and none is made up.
+        // A run that is stopped before it began has no figure, and none is made up.
         let done = plan().run(&machine, &AtomicBool::new(true), &|_| {}).unwrap();
         assert_eq!(done.table.number(0, "total"), None);
         assert_eq!(done.notes, ["stopped early"]);

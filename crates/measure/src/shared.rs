@@ -36,7 +36,7 @@ impl<T> Shared<T> {
     /// Puts a value into shared memory. It must hold no pointers that only one process understands.
     ///
     /// # Errors
-    /// There is no memory.
+    /// Not enough memory.
     pub fn new(value: T) -> std::io::Result<Shared<T>> {
         let at: *mut T = map(size_of::<T>())?.cast();
         // SAFETY: fresh memory of T's size; pages are aligned for any T there is here.
@@ -49,7 +49,7 @@ impl<T> Shared<[T]> {
     /// `n` values in shared memory.
     ///
     /// # Errors
-    /// There is no memory.
+    /// Not enough memory.
     pub fn slice(n: usize, value: impl Fn(usize) -> T) -> std::io::Result<Shared<[T]>> {
         let bytes = n.checked_mul(size_of::<T>()).ok_or(std::io::ErrorKind::OutOfMemory)?;
         let at: *mut T = map(bytes)?.cast();
@@ -65,7 +65,7 @@ impl Shared<[[std::sync::atomic::AtomicU64; 4]]> {
     /// Zeroes, whose pages are touched only when used.
     ///
     /// # Errors
-    /// There is no memory.
+    /// Not enough memory.
     pub(crate) fn zeroed(n: usize) -> std::io::Result<Self> {
         let bytes = n * size_of::<[u64; 4]>();
         let at = map(bytes)?.cast();
@@ -83,7 +83,7 @@ impl<T: ?Sized> Shared<T> {
 impl<T: ?Sized> Deref for Shared<T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: mapped and written for as long as self lives.
+        // SAFETY: mapped and written until self is dropped.
         unsafe { &*self.at }
     }
 }
@@ -109,7 +109,7 @@ unsafe impl Sync for Area {}
 
 impl Area {
     /// # Errors
-    /// There is no memory.
+    /// Not enough memory.
     pub fn new(bytes: usize) -> std::io::Result<Area> {
         Ok(Area { at: map_as(bytes, libc::MAP_PRIVATE)?, bytes: bytes.max(1) })
     }

@@ -1,4 +1,4 @@
-//! What samples mean: robust statistics and their confidence.
+//! Statistics of samples: robust, with their confidence.
 
 /// How many scaled median absolute deviations from the median make a sample an outlier.
 pub const OUTLIER: f64 = 5.0;
@@ -162,7 +162,7 @@ mod tests {
     fn the_interval_covers_the_median_as_often_as_it_says() {
         let mut seed = 0x9e37_79b9_7f4a_7c15;
         let runs = 2000;
-        // A skewed distribution: exponential, whose median is ln 2.
+        // A skewed distribution: exponential, with the median ln 2.
         let covered = (0..runs)
             .filter(|_| {
                 let samples: Vec<f64> = (0..31).map(|_| -(1.0 - uniform(&mut seed)).ln()).collect();

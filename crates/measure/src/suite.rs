@@ -78,8 +78,8 @@ pub struct Files {
     made: OnceCell<()>,
 }
 
-/// Not on the heap, whose thresholds freeing it would change; behind a lock, since what could be written to takes no room
-/// in the program's file.
+/// Not on the heap, for freeing it would change the heap's thresholds; behind a lock, since data that could be written
+/// to takes no room in the program's file.
 static MEGABYTE: Mutex<[u8; 1 << 20]> = Mutex::new([0; 1 << 20]);
 
 const DEEP: [&str; 2] = ["0/1/2/3/4/5/6/7/8/9", "1/2/3/4/5/6/7/8/9/0"];

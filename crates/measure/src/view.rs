@@ -7,11 +7,11 @@ use crate::runner::{Outcome, Plan};
 
 /// A benchmark that was run.
 pub struct Row {
-    /// What it is called: a case, or one of its standard invocations.
+    /// Its name: a case, or one of its standard invocations.
     pub name: String,
     /// How it was run.
     pub plan: Plan,
-    /// What it gave.
+    /// Its result.
     pub outcome: Result<Outcome, Failure>,
 }
 
@@ -43,7 +43,7 @@ pub fn table(rows: &[Row]) -> Table {
             share("overlap", "how much the workers were at work at the same time"),
             share("busy", "CPU time of the workers over their wall time"),
             share("lost", "time of the CPUs lost to others, when they were looked at"),
-            Column::text("notes", "further figures; why there are none; what to beware of"),
+            Column::text("notes", "further figures; reasons for missing ones; warnings"),
         ],
     );
     for row in rows {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Asks `done` every so often until it says yes or the time is up; whether it said yes.
+/// Calls `done` at intervals until it returns true or the time is up. Returns the last answer.
 ///
 /// # Errors
 /// What `done` returns.

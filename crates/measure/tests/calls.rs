@@ -17,7 +17,7 @@ fn quick(threads: usize, processes: usize) -> Plan {
 }
 
 fn run(name: &str, words: &[&str], plan: &Plan) -> Result<Outcome, Failure> {
-    let case = cases::find(name).unwrap_or_else(|| panic!("there is no case {name}"));
+    let case = cases::find(name).unwrap_or_else(|| panic!("unknown case {name}"));
     let words: Vec<String> = words.iter().map(|w| w.to_string()).collect();
     runner::run(case, &words, plan, &machine(), &AtomicBool::new(false))
 }
@@ -78,7 +78,7 @@ fn every_case_runs_with_threads_and_with_processes() {
                     assert!(!o.samples.is_empty(), "{name}");
                     assert_eq!(o.errors(), 0, "{name}");
                     assert!(o.summary().median > 0.0, "{name}");
-                    // What locks and counters lost would be told.
+                    // Lost updates of locks and counters would have a figure.
                     assert_eq!(figure(&o, "lost"), None, "{name}");
                 }
                 Err(Failure::Lacks(why)) => eprintln!("{name}: {why}"),
@@ -167,7 +167,7 @@ fn wrong_options_are_told() {
 }
 
 fn survey(name: &str, words: &[&str], plan: &Plan) -> Result<Report, Failure> {
-    let survey = surveys::find(name).unwrap_or_else(|| panic!("there is no survey {name}"));
+    let survey = surveys::find(name).unwrap_or_else(|| panic!("unknown survey {name}"));
     let words: Vec<String> = words.iter().map(|w| w.to_string()).collect();
     let options = Options::parse(survey.flags, &words)?;
     let (machine, stop) = (machine(), AtomicBool::new(false));

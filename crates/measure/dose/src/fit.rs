@@ -287,8 +287,8 @@ fn inverse(a: [[f64; 2]; 2], k: usize) -> Option<[[f64; 2]; 2]> {
 mod tests {
     use super::*;
 
-    /// Windows of a program whose time at dose x is `shape(x)`; noise of 3 % a window, phases of the blocks, and a neighbour
-    /// that takes a third of the speed of one window in twenty.
+    /// Windows of a program with the time `shape(x)` at dose x; noise of 3 % a window, phases of the blocks, and a
+    /// neighbour that takes a third of the speed of one window in twenty.
     fn windows(random: &mut fastrand::Rng, blocks: usize, shape: impl Fn(f64) -> f64) -> Vec<Window> {
         let mut out = Vec::new();
         let mut phase: f64 = 0.0;

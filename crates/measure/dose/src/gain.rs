@@ -3,8 +3,8 @@
 //! A place *binds* by the share of its dose that the program's speed feels: 1 where every hit delays all of the program, as a
 //! lock that is always held does; 1/P where P CPUs work side by side and a hit delays one of them; 0 where nobody waits for it.
 //!
-//! - Work (a call, a fault, a function): without it an operation takes as much less as the place takes, times the part of it
-//!   that binds. Of S CPU-seconds a second in it, b·S of the time.
+//! - Work (a call, a fault, a function): without the place, an operation is shorter by the time in the place, times the
+//! part of it that binds. Of S CPU-seconds a second in it, this is b·S of the time.
 //! - A lock: its removal leaves what the program does without contention. That is measured and not extrapolated: one CPU has no
 //!   contention, so P times its speed on one CPU is the *anchor*. A lock that binds in part brings the program that part of the way,
 //!   or as far as its waits are of what contention costs in all, where that is more.
@@ -41,12 +41,13 @@ impl Figure {
     }
 }
 
-/// What is measured of the program, beside its places.
+/// Measurements of the program, beside its places.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Program {
     /// CPUs that it may use, without the part that other programs took.
     pub cpus: f64,
-    /// Speed of as many programs on one CPU each over its speed, where that was measured: without contention.
+    /// Speed of one such program on each CPU over the program's own, if that was measured: without
+    /// contention.
     pub anchor: Option<Figure>,
 }
 
@@ -66,9 +67,10 @@ pub fn binding(slope: &Slope, hits_per_second: f64, level: f64) -> Option<Figure
 pub enum Repair {
     /// It is gone.
     Removed,
-    /// It takes half as long: a shorter critical section, or a call that does half the work.
+    /// It takes half the time: a shorter critical section, or a call that does half the work.
     Halved,
-    /// It is in this many parts that do not touch: a lock for each, a call for as many pieces of work at once.
+    /// It is split into this many independent parts: a lock for each, or a call for this many pieces of work
+    /// at once.
     Split(f64),
 }
 
@@ -88,7 +90,7 @@ pub fn gain(candidate: &Candidate, binds: Figure, program: Program, repair: Repa
     }
 }
 
-/// What of a lock is felt beyond that of work side by side, 0–1.
+/// The part of a lock's effect beyond that of work side by side, 0–1.
 pub fn serial(binds: f64, cpus: f64) -> f64 {
     match cpus > 1.0 {
         true => ((binds - 1.0 / cpus) / (1.0 - 1.0 / cpus)).clamp(0.0, 1.0),
@@ -99,7 +101,8 @@ pub fn serial(binds: f64, cpus: f64) -> f64 {
 
 fn lock(candidate: &Candidate, binds: Figure, program: Program, repair: Repair) -> Option<Figure> {
     let mut serial = binds.map(|b| serial(b, program.cpus));
-    // What contention costs in all is known. A lock that binds for certain is the reason of as much of it as its waits take.
+    // The total cost of contention is known. A lock that binds for certain causes the part of it that its waits make
+    // up.
     let lost = program.anchor.map_or(0.0, |anchor| 1.0 - 1.0 / anchor.value.max(1.0));
     if serial.low > 0.0 && lost > 0.0 {
         let of_waits = candidate.busy.map(|busy| busy / program.cpus / lost);
@@ -117,7 +120,7 @@ fn lock(candidate: &Candidate, binds: Figure, program: Program, repair: Repair) 
             };
         }
     }
-    // Time of an operation that the lock leaves, while the lock is all that there is.
+    // The factor by which the repair shortens an operation, while the lock is the only bottleneck.
     let times_shorter = match repair {
         Repair::Removed => f64::INFINITY,
         Repair::Halved => 2.0,
@@ -140,7 +143,7 @@ fn lock(candidate: &Candidate, binds: Figure, program: Program, repair: Repair) 
     }
 }
 
-/// The speed of operations that take so much less time.
+/// The speed of operations that take `less` less time.
 fn shorter(less: f64) -> f64 {
     1.0 / (1.0 - less.clamp(0.0, 0.95))
 }

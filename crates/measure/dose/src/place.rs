@@ -5,7 +5,7 @@ use ncpu_schema::DosePlace;
 /// A place of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// What kind of place it is.
+    /// The kind of place.
     pub kind: DosePlace,
     /// Its name.
     pub name: String,

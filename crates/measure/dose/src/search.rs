@@ -15,11 +15,11 @@ const LEVELS: [u32; 4] = [0, 1, 2, 4];
 /// The largest dose, ns.
 pub const MOST_NS: u32 = 100_000;
 
-/// The smallest unit of doses, ns: below it the clock itself takes as long.
+/// The smallest unit of doses, ns: reading the clock takes about this long.
 const LEAST_NS: u32 = 40;
 
-/// The slowdown by the largest dose that is aimed at, and that by doses for a lock of a command, whose effect is a line; the unit is
-/// changed at these parts of it.
+/// The slowdown to aim at with the largest dose, and the one for a lock of a command, whose effect is a line; the unit
+/// is changed outside these parts of it.
 const WANTED: f64 = 0.25;
 const WANTED_OF_A_LOCK: f64 = 0.5;
 const TOO_LITTLE: f64 = 0.5;
@@ -37,7 +37,7 @@ const AIMED: f64 = 0.8;
 /// The chance that an interval does not hold the figure.
 const LEVEL: f64 = 0.05;
 
-/// A probe without a dose that makes operations take this many times as long: what it measures is another program.
+/// A probe without a dose that multiplies the time of operations by more than this measures another program.
 const MOST_PROBE: f64 = 2.0;
 /// Of a lock for which threads wait for this part of the CPUs without the probe: it holds them up all the more with it.
 const MOST_PROBE_OF_A_LOCK: f64 = 4.0;
@@ -46,7 +46,7 @@ const WAITED_FOR: f64 = 0.2;
 /// A gain below this is none.
 pub const LEAST_GAIN: f64 = 1.02;
 
-/// What a window is to be.
+/// The kind of the next window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// The program as it is, without doses.
@@ -62,7 +62,7 @@ pub enum Order {
     },
 }
 
-/// What was seen in a window.
+/// The measurements of a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Seen {
     /// Its length.
@@ -94,7 +94,7 @@ pub enum Went {
     Over,
 }
 
-/// What makes windows.
+/// Measures windows.
 pub trait Bench {
     /// Its errors.
     type Error;
@@ -148,7 +148,7 @@ pub struct Dosed {
     pub binds: Option<Figure>,
     /// Speed without the place over speed with it.
     pub removed: Option<Figure>,
-    /// Speed if it took half as long.
+    /// Speed if it took half the time.
     pub halved: Option<Figure>,
     /// The answer.
     pub verdict: DoseVerdict,
@@ -156,7 +156,7 @@ pub struct Dosed {
     pub why: Option<String>,
 }
 
-/// What an experiment found.
+/// The results of an experiment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
     /// The places, largest gain first.
@@ -198,7 +198,7 @@ pub struct Made {
     pub level: Option<u32>,
     /// ns that a hit was made longer, on average.
     pub dose: f64,
-    /// What was seen.
+    /// The measurements of the window.
     pub seen: Seen,
 }
 
@@ -322,8 +322,9 @@ fn wanted(candidate: &Candidate, options: &Options) -> f64 {
     }
 }
 
-/// The largest unit for a place that is come to so often: with larger ones work side by side would be slowed by more than what is
-/// wanted. A place that does less than that does not bind, and more of it would only make it the next that does.
+/// The largest unit for a place with `rate` hits a second: larger units would slow work side by side by more than
+/// wanted. A place that slows the program by less does not bind, and larger doses would only make it the next one that
+/// binds.
 fn largest_unit(candidate: &Candidate, options: &Options, rate: f64) -> u32 {
     let wanted = wanted(candidate, options);
     let unit = 1e9 * wanted / (1.0 - wanted) * options.cpus.max(1.0) / (rate.max(1.0) * f64::from(LEVELS[3]));
@@ -611,7 +612,7 @@ fn verdict(
         return (DoseVerdict::Nothing, None);
     }
     let exclusive = is_exclusive(candidate.kind);
-    // What is felt beyond chance, of a lock beyond that of work side by side.
+    // The effect beyond chance; for a lock also beyond that of work side by side.
     let felt = if exclusive { serial(certain.low, program.cpus) > 0.0 } else { certain.low > 0.0 };
     match (felt, removed) {
         (true, Some(gain)) if gain.low >= LEAST_GAIN || gain.value >= 1.5 * LEAST_GAIN => {

@@ -160,7 +160,7 @@ pub fn text(found: &Found, command: &str, metric: &str, cpus: u32) -> String {
     out
 }
 
-/// What is wrong, in a sentence.
+/// The finding, in a sentence.
 fn headline(felt: &[&Dosed], found: &Found) -> String {
     let tried = found.places.len();
     if found.places.is_empty() {

@@ -1,5 +1,5 @@
-// What functions that return twice do, and a recursion that no optimiser turns into a loop. Compiled
-// without optimisation: what is measured is the C library's and the kernel's work, and calls.
+// Functions that return twice, and a recursion that no optimiser turns into a loop. Compiled without
+// optimisation: the C library's and the kernel's work is measured, and calls.
 
 #define _GNU_SOURCE
 #include <setjmp.h>

@@ -1,9 +1,9 @@
-// A small program: what it costs to fork, to exit and to execute depends on the program, and should not
-// depend on what else ncpu is linked with.
+// A small program: the cost of fork, exit and execve depends on the program, and should not depend on the
+// libraries that ncpu is linked with.
 //
 //   small N            executes itself N - 1 times
 //   small herd exit|_exit|hold
-//                      does as told on standard input, and answers with the number of what failed; the
+//                      does as the orders on standard input say, and answers with the number of failures; the
 //                      processes end at once when all have met, or wait until they are waited for
 
 #define _GNU_SOURCE

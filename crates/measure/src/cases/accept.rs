@@ -1,4 +1,4 @@
-//! Who gets the connections: several processes wait for them on one address, in several ways.
+//! Distribution of connections: several processes wait for them on one address, in several ways.
 //!
 //! The workers connect; processes of the case's own, started by its set-up, accept. Each connection is answered
 //! with a byte and closed, by a reset, so that none stays behind.
@@ -52,7 +52,7 @@ enum How {
     ReusePort,
 }
 
-/// What a process that accepts counts, on a line of its own.
+/// Counts of a process that accepts, on a line of its own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Tally {

@@ -1,4 +1,4 @@
-//! What cases of several families need.
+//! Code that cases of several families share.
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -56,7 +56,7 @@ pub fn nameless(dir: &CStr) -> Result<OwnedFd, Failure> {
 /// Sees to it that the process may have `n` more descriptors than those of its own; in libMicro's way, the
 /// limit is raised as far as it has to be.
 pub fn descriptors(n: u64) -> Result<(), Failure> {
-    // What the process has open by itself, generously.
+    // Descriptors that the process has open by itself, generously.
     let want = n + 64;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a live rlimit.
@@ -87,7 +87,7 @@ pub struct Opens<F> {
 }
 
 impl<F: FnMut() -> RawFd + 'static> Opens<F> {
-    /// For a worker of a process of so many threads.
+    /// For a worker of a process with `threads` threads.
     pub fn boxed(threads: usize, open: F) -> Box<dyn Batch> {
         Box::new(Opens { open, threads: threads as u64, fds: Vec::new() })
     }

@@ -39,7 +39,7 @@ pub const CASES: &[Case] = &[
     },
 ];
 
-/// Copies so many bytes from the second to the first.
+/// Copies this many bytes from the second to the first.
 type Copy = unsafe fn(*mut u8, *const u8, usize);
 
 unsafe fn memcpy(to: *mut u8, from: *const u8, n: usize) {

@@ -84,7 +84,7 @@ impl Counter for Sharded {
     }
 }
 
-/// Parts of [`Own`], a power of two: enough for any machine there is.
+/// Parts of [`Own`], a power of two: enough for any machine.
 const PARTS: usize = 4096;
 
 /// Threads are given parts by index.

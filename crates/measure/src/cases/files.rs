@@ -57,7 +57,7 @@ pub const CASES: &[Case] = &[
             let path = o.path('f')?;
             alone(move |_| {
                 let (path, mut name) = (path.clone(), [0; libc::PATH_MAX as usize]);
-                // SAFETY: a name that ends in a zero and room for the longest there is.
+                // SAFETY: a name that ends in a zero, and room for the longest one.
                 Ok(tried(move || !unsafe { libc::realpath(path.as_ptr(), name.as_mut_ptr()) }.is_null()))
             })
         },
@@ -218,7 +218,7 @@ fn chdir(o: &Options) -> Result<Box<dyn Bench>, Failure> {
         Ok(tried(move || {
             let dir = &dirs[next];
             next = if next + 1 == dirs.len() { 0 } else { next + 1 };
-            // SAFETY: names that end in a zero; the buffer is as long as told.
+            // SAFETY: names that end in a zero; the buffer has the given length.
             unsafe {
                 let there = libc::chdir(dir.as_ptr()) == 0;
                 there & (!ask || !libc::getcwd(name.as_mut_ptr(), name.len()).is_null())
@@ -257,13 +257,13 @@ struct Transfer {
 /// As malloc's memory lies: not at a page's begin.
 pub const OFF: usize = 16;
 const PAGE: usize = 4096;
-/// From so many bytes on, memory is likely to come from the system.
+/// For sizes from this on, memory is likely to come from the system.
 const FRESH: usize = 64 << 10;
 
 impl Transfer {
     #[inline(always)]
     fn repeat(&mut self, n: u64, whole: usize, call: impl Fn(RawFd, *mut libc::c_void) -> isize) -> u64 {
-        // SAFETY: the area is longer by as much.
+        // SAFETY: the area is longer by OFF.
         let at = unsafe { self.buffer.at().add(OFF) };
         let mut errors = 0;
         for _ in 0..n {
@@ -293,7 +293,7 @@ impl Batch for Transfer {
 
     fn run(&mut self, n: u64) -> u64 {
         let (size, pieces) = (self.size, self.pieces.as_ptr());
-        // SAFETY: the buffer holds `size` bytes, and each piece is as long.
+        // SAFETY: the buffer holds `size` bytes, and so does each piece.
         unsafe {
             match self.io {
                 Io::Read => self.repeat(n, size, |fd, at| libc::read(fd, at, size)),
@@ -335,7 +335,7 @@ fn io(o: &Options, io: Io) -> Result<Box<dyn Bench>, Failure> {
     let end = file.metadata().ok().filter(std::fs::Metadata::is_file).map(|m| m.len());
     let most = end.filter(|_| !matches!(io, Io::Pread | Io::Pwrite)).map(|end| end / (size * count) as u64);
     let make = move || -> Result<Box<dyn Batch>, Failure> {
-        // libMicro's pieces are a buffer each; the cache should see as much here.
+        // libMicro's pieces are a buffer each; the cache should see the same amount here.
         let buffer = Area::new((size + PAGE) * count)?;
         // As malloc's: small blocks were used before, large ones are fresh, which the kernel reads as the one page of
         // zeroes.

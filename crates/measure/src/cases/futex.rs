@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use crate::failure::Failure;
 use crate::place;
 
-/// Waits while the word has the value, at most until somebody wakes it.
+/// Waits while the word has the value, at most until another thread wakes it.
 fn wait(word: &AtomicU32, value: u32) {
     let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: a live word; no timeout.
@@ -88,7 +88,7 @@ const OURS: u32 = 0;
 const THEIRS: u32 = 1;
 const OVER: u32 = 2;
 
-/// A pair with a futex that says whose turn it is.
+/// A pair of threads that take turns by a futex.
 pub struct Futexes {
     turn: Arc<AtomicU32>,
     _thread: Joined,

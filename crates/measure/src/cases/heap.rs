@@ -81,7 +81,7 @@ fn heap(o: &Options, how: How) -> Result<Box<dyn Bench>, Failure> {
 }
 
 impl Heap {
-    /// A block whose first byte is written, or none.
+    /// A block with a written first byte, or `None`.
     #[inline]
     fn get(&self, size: usize) -> Option<Block> {
         // SAFETY: any size may be asked for, and what comes has at least a byte.

@@ -79,7 +79,7 @@ fn mutex(o: &Options) -> Result<Box<dyn Bench>, Failure> {
     let (shared, hold) = (o.has('p'), o.number('h')?.saturating_mul(1000));
     let room = if shared { Room::Common(Shared::slice(bytes, |_| 0)?) } else { Room::Own(Area::new(bytes)?) };
     let mutex = Mutex { room, skip, hold, sleeper: o.has('t') };
-    // SAFETY: the room is long enough, and lives as long as the case.
+    // SAFETY: the room is large enough, and lives until the case is dropped.
     unsafe { make_mutex(mutex.at(), shared)? };
     Ok(Box::new(mutex))
 }
@@ -108,7 +108,7 @@ impl Bench for Mutex {
         let lock = linked!(libc::pthread_mutex_lock: fn(at: *mut libc::pthread_mutex_t) -> i32);
         let unlock = linked!(libc::pthread_mutex_unlock: fn(at: *mut libc::pthread_mutex_t) -> i32);
         Ok(each(move || {
-            // SAFETY: a mutex that lives as long as the case.
+            // SAFETY: a mutex that lives until the case is dropped.
             unsafe { lock(at) };
             if black_box(hold) > 0 {
                 let begin = now();

@@ -70,7 +70,7 @@ pub const CASES: &[Case] = &[
 
 const PAGE: usize = 4096;
 
-/// What is mapped, and what is done with it at once.
+/// The mapped memory, and its accesses right after.
 struct Mapping {
     fd: Option<OwnedFd>,
     len: usize,
@@ -265,7 +265,7 @@ fn msync(o: &Options) -> Result<Box<dyn Bench>, Failure> {
             return Err(Failure::os("mmap"));
         }
         Ok(tried(move || {
-            // SAFETY: a mapping that lives as long as the process.
+            // SAFETY: a mapping that lives until the process ends.
             let ok = unsafe { libc::msync(at, what.len, how) } == 0;
             what.touch(at, what.len);
             ok

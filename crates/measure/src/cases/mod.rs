@@ -1,4 +1,4 @@
-//! The benchmarks there are.
+//! All benchmarks.
 
 mod accept;
 mod cache;

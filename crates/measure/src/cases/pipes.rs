@@ -120,7 +120,7 @@ fn tcp(mode: Mode) -> Result<Ends, Failure> {
     two_way(mode, a.into(), b.into())
 }
 
-/// Who answers.
+/// The thread or process that answers.
 enum Other {
     None,
     Thread(JoinHandle<()>),
@@ -142,7 +142,7 @@ fn send(fd: RawFd, at: *const u8, size: usize) -> bool {
     unsafe { libc::write(fd, at.cast(), size) == size as isize }
 }
 
-/// Reads a message, in as many pieces as it comes.
+/// Reads a message, in any number of pieces.
 fn receive(fd: RawFd, at: *mut u8, size: usize) -> bool {
     let mut got = 0;
     while got < size {
@@ -167,7 +167,7 @@ fn answer(from: RawFd, to: RawFd, buffers: [usize; 2], size: usize, n: u64) {
 
 impl Loop {
     fn buffer(&self, i: usize) -> *mut u8 {
-        // SAFETY: the area is longer by as much.
+        // SAFETY: the area is longer by OFF.
         unsafe { self.buffers[i].at().add(OFF) }
     }
 }
@@ -227,7 +227,7 @@ impl Batch for Loop {
         self.ends = None;
         match std::mem::replace(&mut self.other, Other::None) {
             Other::None => {}
-            // A panic there has been told already.
+            // A panic there has been reported already.
             Other::Thread(thread) => drop(thread.join()),
             Other::Process(pid) => {
                 // SAFETY: our child; its status does not matter.

@@ -48,7 +48,7 @@ impl Sockets {
         let pairs: std::io::Result<Vec<_>> = (0..n / 2).map(|_| UnixStream::pair()).collect();
         let sockets = Sockets { pairs: pairs?, readable, writable, last: o.has('x') };
         for i in 0..readable {
-            // What is written to one becomes readable at its partner.
+            // Bytes written to one become readable at its partner.
             let i = if sockets.last { n - 1 - i } else { i };
             sockets.at(i ^ 1).write_all(b".")?;
         }
@@ -85,7 +85,7 @@ fn poll(o: &Options) -> Result<Box<dyn Bench>, Failure> {
         let ready = sockets.ready() as i32;
         Ok(tried(move || {
             let _open = &sockets;
-            // SAFETY: as many pollfds as told.
+            // SAFETY: the given number of pollfds.
             unsafe { libc::poll(what.as_mut_ptr(), what.len() as libc::nfds_t, 0) == ready }
         }))
     })

@@ -67,7 +67,7 @@ struct Pthread<const KIND: i32> {
     value: UnsafeCell<u64>,
 }
 
-// SAFETY: the value is only touched by who holds the lock, and the lock is made to be shared.
+// SAFETY: only the holder of the lock touches the value, and the lock is made to be shared.
 unsafe impl<const KIND: i32> Sync for Pthread<KIND> {}
 
 impl<const KIND: i32> Lock for Pthread<KIND> {
@@ -85,7 +85,7 @@ impl<const KIND: i32> Lock for Pthread<KIND> {
     }
     #[inline]
     fn with(&self, work: impl FnOnce(&mut u64)) {
-        // SAFETY: initialised, released by who took it; the value is ours while it is held.
+        // SAFETY: initialised, and released by the thread that took it; the value is ours while it is held.
         unsafe {
             libc::pthread_mutex_lock(self.lock.get());
             work(&mut *self.value.get());
@@ -133,7 +133,7 @@ impl<L: Lock> Bench for Contended<L> {
     fn worker(&self, _: Worker) -> Result<Box<dyn Batch + '_>, Failure> {
         Ok(Box::new(Take(self)))
     }
-    /// What two threads did in the lock at once is missing from the number.
+    /// Increments that two threads did in the lock at once are missing from the number.
     fn figures(&self) -> Vec<(&'static str, f64)> {
         let mut value = 0;
         self.lock.0.with(|v| value = *v);

@@ -1,4 +1,4 @@
-//! A process's own affairs: who it is, what time it is, what it allocates.
+//! A process's own data: its identity, the time, its allocations.
 
 use std::ffi::c_char;
 use std::hint::black_box;
@@ -83,7 +83,7 @@ pub const CASES: &[Case] = &[
                 let (mut text, mut i) = ([0 as c_char; 80], 0);
                 Ok(tried(move || {
                     i ^= 1;
-                    // SAFETY: the buffer is as long as told; the format ends in a zero.
+                    // SAFETY: the buffer has the given length; the format ends in a zero.
                     unsafe {
                         libc::strftime(text.as_mut_ptr(), text.len(), format.as_ptr(), &raw const tms[i]) > 0
                     }
@@ -210,9 +210,9 @@ impl Batch for Malloc {
     }
 }
 
-/// glibc raises the sizes from which on it maps memory and gives it back when somebody frees what was
-/// mapped. Small blocks get them as in a new process, whatever ncpu itself has freed before; with larger
-/// ones, the case itself raises them.
+/// glibc raises the sizes from which on it maps memory and gives it back, when a mapped block is freed.
+/// Small blocks get them as in a new process, whatever ncpu itself has freed before; with larger ones, the
+/// case itself raises them.
 fn fresh_thresholds(sizes: &[usize]) {
     const INITIAL: usize = 128 << 10;
     #[cfg(target_env = "gnu")]

@@ -257,7 +257,7 @@ impl Batch for Bind {
             let at = sockaddr(if self.any { 0 } else { FIRST_PORT + i as u16 });
             // SAFETY: a live address.
             let failed = unsafe { libc::bind(fd, (&raw const at).cast(), LEN) } != 0;
-            // As in libMicro, a port that somebody has is no error.
+            // As in libMicro, a port that is in use is not an error.
             errors +=
                 u64::from(failed && std::io::Error::last_os_error().raw_os_error() != Some(libc::EADDRINUSE));
         }

@@ -78,7 +78,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "popen",
-        about: "run a command in a shell whose output is read to its end",
+        about: "run a command in a shell and read its output to the end",
         flags: &[flag('c', "COMMAND", "A=$$", "the command")],
         setup: |o| {
             let command = o.path('c')?;
@@ -259,7 +259,7 @@ impl Batch for Exec {
 
 fn popen(command: &CStr) -> bool {
     let mut buffer = [0u8; 4096];
-    // SAFETY: names that end in a zero; the buffer is as long as told; closed once.
+    // SAFETY: names that end in a zero; the buffer has the given length; closed once.
     unsafe {
         let stream = libc::popen(command.as_ptr(), c"r".as_ptr());
         if stream.is_null() {

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use crate::runner::now;
 
-/// Computes for so many nanoseconds at the clock speed it was made at.
+/// Computes for a number of nanoseconds at the clock speed it was made at.
 #[derive(Clone, Copy, Debug)]
 pub struct Spin {
     turns: u64,
@@ -15,7 +15,7 @@ pub struct Spin {
 static PACE: OnceLock<f64> = OnceLock::new();
 
 impl Spin {
-    /// Of so many nanoseconds; none is no work at all.
+    /// For `nanos` nanoseconds; 0 is no work at all.
     pub fn of(nanos: u64) -> Spin {
         Spin { turns: if nanos == 0 { 0 } else { (nanos as f64 * pace()).round() as u64 } }
     }

@@ -140,7 +140,7 @@ fn table<'a>(unit: Unit, rows: impl IntoIterator<Item = Row<'a>>) -> Table {
         time("B_raw", "median of B, all samples"),
         ratio("ratio_raw", "B over A of these"),
         Column::count("pairs", "runs of A next to B"),
-        Column::text("notes", "why there is no ratio"),
+        Column::text("notes", "reason for a missing ratio"),
     ];
     let mut out = Table::builder("compare", &columns);
     for Row { key, times, ratio, raw, raw_ratio, pairs, notes } in rows {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Lies in shared memory. Whoever arrives last lets all go.
+/// Lies in shared memory. The last worker to arrive lets all go.
 #[repr(C, align(128))]
 #[derive(Default)]
 pub struct Barrier {
@@ -16,8 +16,8 @@ pub struct Barrier {
 pub struct Broken;
 
 impl Barrier {
-    /// Waits for all `workers`. With `spin`, which wants a CPU for each of them, they leave within
-    /// nanoseconds of each other; without, as the scheduler wakes them.
+    /// Waits for all `workers`. With `spin`, which needs a CPU for each worker, they leave within
+    /// nanoseconds of each other; otherwise as the scheduler wakes them.
     pub fn wait(&self, workers: u32, spin: bool) -> Result<(), Broken> {
         let generation = self.generation.load(Ordering::Acquire);
         // AcqRel: what each worker did before is seen by all after.

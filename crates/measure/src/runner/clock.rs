@@ -8,7 +8,7 @@ pub fn now() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// What the clock can tell.
+/// Properties of the clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Clock {
     /// Nanoseconds that a reading adds to what is timed: the median of two readings in a row.
@@ -34,7 +34,7 @@ impl Clock {
     }
 }
 
-/// What a short look at the CPU showed.
+/// Results of a short look at the CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Look {
     /// Nanoseconds that a fixed number of dependent multiplications takes at best: the clock's speed.
@@ -62,7 +62,7 @@ pub fn look() -> Look {
     }
     std::hint::black_box(x);
     let pace = times.iter().copied().min().unwrap_or(0);
-    // Twice as long is no jitter of the pipeline.
+    // A time twice as long is more than jitter of the pipeline.
     let lost = times.iter().filter(|&&t| t > 2 * pace).map(|t| t - pace).sum();
     Look { pace, lost, took: last - begin }
 }

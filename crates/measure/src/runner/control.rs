@@ -1,4 +1,4 @@
-//! What the workers of a run and its watcher share.
+//! State shared by the workers of a run and its watcher.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ pub const MAX_SAMPLES: usize = 100_000;
 
 const TEXT: usize = 1024;
 
-/// What the workers do next.
+/// The workers' next step.
 pub mod phase {
     /// Run a batch.
     pub const BATCH: u32 = 0;
@@ -152,7 +152,7 @@ impl Board {
         cell[1].store(sample.overlap.to_bits(), Ordering::Relaxed);
         cell[2].store(sample.errors, Ordering::Relaxed);
         cell[3].store(sample.marks.into(), Ordering::Relaxed);
-        // Release: whoever reads the count reads the sample.
+        // Release: a thread that reads the count also reads the sample.
         self.control.samples.store(n + 1, Ordering::Release);
     }
 

@@ -9,17 +9,17 @@ use super::control::{Board, MAX_SAMPLES, Sample, mark, phase};
 use crate::case::Bench;
 use crate::stats::{Summary, quantile};
 
-/// A batch of one worker is at least so long.
+/// The least length of a batch of one worker.
 const ALONE: Duration = Duration::from_micros(100);
 /// Of several it is longer, since they do not all begin at once.
 const TOGETHER: Duration = Duration::from_millis(2);
 /// Batches in a row that have to agree before sampling begins.
 const STEADY: usize = 5;
-/// A batch that seems long enough is run so often before it is believed.
+/// A batch that seems long enough is run this many times before it is believed.
 const TRIES: u32 = 5;
 /// A share of the CPUs' time that may be lost.
 const TOLERATED: f64 = 0.02;
-/// The CPUs are looked at so often.
+/// Interval between looks at the CPUs.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 enum Stage {
@@ -110,7 +110,7 @@ impl<'a> Leader<'a> {
         control.lost.fetch_add(lost, Relaxed);
         control.looked.fetch_add(took, Relaxed);
         self.looks += 1;
-        // What disturbs may pass: look a few times before measuring in spite of it.
+        // A disturbance may pass: look a few times before measuring in spite of it.
         if !self.gaps || self.looks >= 5 {
             self.looked = now();
             self.looks = 0;
@@ -205,7 +205,7 @@ impl<'a> Leader<'a> {
         if n >= MAX_SAMPLES {
             return true;
         }
-        // A case whose one batch takes seconds is not run for minutes.
+        // A case with batches of seconds is not run for minutes.
         if n < self.plan.min_samples {
             return n >= 3 && all > 10 * budget;
         }

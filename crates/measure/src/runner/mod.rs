@@ -37,7 +37,7 @@ pub struct Plan {
     pub threads: usize,
     /// Samples at least.
     pub min_samples: usize,
-    /// Sampling ends after so long, if it has not become precise enough before.
+    /// Sampling ends after this time, if it has not become precise enough before.
     pub duration: Duration,
     /// Half the 95 % confidence interval of the median that is narrow enough, as a share of it.
     pub precision: f64,
@@ -64,7 +64,7 @@ impl Default for Plan {
     }
 }
 
-/// What a run gave.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The samples that count, marked ones too, in the order of time.
@@ -191,7 +191,7 @@ struct Setting<'a> {
     room: bool,
 }
 
-/// What a run that is stopped gets to end its batch.
+/// Time for a stopped run to end its batch.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Waits for the run to end; whether it was stopped.
@@ -256,9 +256,9 @@ fn in_child(board: &Board, work: impl FnOnce() -> Result<(), Failure>) -> ! {
     unsafe { libc::_exit(0) }
 }
 
-/// Tells the C library that a process just forked has one thread. glibc leaves out atomic operations in
-/// malloc, stdio and mutexes as long as it has seen no other, and after `fork` still believes in those that
-/// the parent once had; a case would be slower than in a program of its own.
+/// Sets the C library's record of the number of threads to one, in a process just forked. glibc leaves out
+/// atomic operations in malloc, stdio and mutexes while it has seen no other thread, and after `fork` still
+/// assumes those that the parent once had; a case would be slower than in a program of its own.
 fn single_threaded() {
     // SAFETY: glibc's `char __libc_single_threaded` where there is one (from 2.32 on); null elsewhere. It is
     // true, and pthread_create takes it back.

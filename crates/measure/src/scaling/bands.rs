@@ -31,7 +31,7 @@ enum Noise {
     Relative,
 }
 
-/// What is known of one N.
+/// The data at one N.
 struct Datum {
     n: f64,
     /// The median of its runs; its logarithm where the noise is relative.
@@ -46,7 +46,7 @@ struct Data {
     /// Sum of squares of the runs within each N, and its degrees of freedom.
     pure: (f64, usize),
     runs: usize,
-    /// What turns a likelihood of logarithms into one of throughputs.
+    /// The factor that turns a likelihood of logarithms into one of throughputs.
     jacobian: f64,
 }
 
@@ -132,12 +132,12 @@ impl Data {
         -free / 2.0 * (self.pure.0 + least).ln() - free / self.runs as f64 * self.jacobian
     }
 
-    /// How far the sum of squares may exceed the least: s²·t². `None` where nothing tells how large the noise is.
+    /// How far the sum of squares may exceed the least: s²·t². `None` where the size of the noise is not known.
     fn allowance(&self, least: f64, parameters: usize) -> Option<f64> {
         let (pure, within) = self.pure;
         let about = self.points.len().checked_sub(parameters)?;
-        // Where the points lie further from the law than their runs from each other, the law is wrong by so much, and
-        // runs alone would make it too sure.
+        // Where the points lie further from the law than their runs from each other, the law is wrong by the
+        // difference, and runs alone would make it too sure.
         let misfit = about > 0
             && within > 0
             && f_tail(least / about as f64 / (pure / within as f64), about, within) < MISFIT;
@@ -267,7 +267,7 @@ pub(super) fn region(used: &[&Point], law: Law, best: &Usl) -> Vec<Usl> {
     all
 }
 
-/// The region for one kind of noise, and that kind's log-likelihood. `None`: nothing tells how large the noise is. An
+/// The region for one kind of noise, and that kind's log-likelihood. `None`: the size of the noise is not known. An
 /// empty region: it has no end.
 fn of_kind(data: &Data, law: Law) -> Option<(f64, Vec<Usl>)> {
     const SLICES: usize = 25;

@@ -87,7 +87,7 @@ pub fn fit(points: &[(f64, f64)], law: Law) -> Option<Usl> {
         return None;
     }
     let scaled: Vec<(f64, f64)> = points.iter().map(|&(n, x)| (n, x / top)).collect();
-    // What is held fixed on each face: σ, κ.
+    // The parameters held fixed on each face: σ, κ.
     let faces: &[(Option<f64>, Option<f64>)] = match law {
         Law::Usl => &[
             (None, None),
@@ -104,7 +104,7 @@ pub fn fit(points: &[(f64, f64)], law: Law) -> Option<Usl> {
         let Some(found) = on_face(&scaled, sigma, kappa) else { continue };
         let keeps = keeps(&found);
         let sse = squares(&scaled, &found);
-        // Faces come with more freedom first: an equal one of fewer parameters is no better.
+        // Faces come with more freedom first: one with fewer parameters and an equal error is not better.
         if keeps && best.is_none_or(|(least, _)| sse < least * (1.0 - 1e-12)) {
             best = Some((sse, found));
         }
@@ -117,7 +117,7 @@ fn keeps(u: &Usl) -> bool {
     (-1e-9..=1.0 + 1e-9).contains(&u.sigma) && u.kappa >= -1e-12
 }
 
-/// How many different N there are.
+/// The number of different N.
 pub fn distinct(points: &[(f64, f64)]) -> usize {
     let mut ns: Vec<f64> = points.iter().map(|p| p.0).collect();
     ns.sort_by(f64::total_cmp);

@@ -24,13 +24,13 @@ pub struct Point {
     pub failed: usize,
     /// More threads than CPUs.
     pub oversubscribed: bool,
-    /// What to beware of.
+    /// A warning.
     pub note: String,
 }
 
 impl Point {
-    /// Statistics of the runs without outliers, and how many those were. Under six runs nothing is called an
-    /// outlier: the median is all the robustness so few can give.
+    /// Statistics of the runs without outliers, and the number of outliers. Under six runs nothing is called
+    /// an outlier: the median is all the robustness that a few runs can give.
     pub fn summary(&self) -> (Summary, usize) {
         let kept = self.kept();
         (Summary::of(&kept), self.samples.len() - kept.len())
@@ -45,9 +45,9 @@ impl Point {
 /// Throughput over N of one program or machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Curve {
-    /// What it is called, where there are several.
+    /// Its name, if there are several.
     pub name: String,
-    /// What the throughput is of, and in what.
+    /// The metric and the unit of the throughput.
     pub metric: String,
     /// Its points, in the order of N.
     pub points: Vec<Point>,
@@ -86,7 +86,7 @@ pub struct Analysis {
     pub fits: Vec<Fitted>,
     /// N above which points were left out of the fit, if any were.
     pub fitted_to: Option<f64>,
-    /// What cannot be said, and why; what to beware of.
+    /// Figures that are missing, and why; warnings.
     pub notes: Vec<String>,
 }
 
@@ -166,7 +166,7 @@ fn too_few(law: Law, n: usize) -> String {
     }
 }
 
-/// What makes a fit doubtful.
+/// Reasons to doubt a fit.
 fn doubts(used: &[&Point], fits: &[Fitted]) -> Vec<String> {
     let mut notes = Vec::new();
     let Some(f) = fits.last() else { return notes };
@@ -184,7 +184,7 @@ fn doubts(used: &[&Point], fits: &[Fitted]) -> Vec<String> {
     if f.region.is_empty() {
         let repeated = used.iter().any(|p| p.samples.len() > 1);
         notes.push(if repeated || used.len() > f.law.parameters() {
-            "no bands: the runs differ so much that they bound none of its parameters".into()
+            "no bands: the runs differ too much to bound any of its parameters".into()
         } else {
             "no bands: they take several runs of each N, or more points than parameters".into()
         });

@@ -75,7 +75,7 @@ fn the_published_fit_of_the_ray_tracers_first_points() {
         near(u.sigma, 0.02444, 1e-3) && near(u.kappa, 0.00163, 5e-3) && near(u.lambda, 20.85605, 1e-4),
         "{u:?}"
     );
-    // With all points there is no coherency: the bound is reached, and the USL is Amdahl's law.
+    // With all points coherency is 0: the bound is reached, and the USL is Amdahl's law.
     let (usl, amdahl) = (fit(&RAYTRACER, Law::Usl).unwrap(), fit(&RAYTRACER, Law::Amdahl).unwrap());
     assert_eq!((usl.kappa, usl.peak()), (0.0, f64::INFINITY));
     assert!(
@@ -173,7 +173,8 @@ fn error_of_kappa(law: &Usl, ns: &[f64], runs: usize, relative: bool) -> f64 {
     law::solve(information, [0.0, 0.0, 1.0], [true; 3]).unwrap()[2].sqrt()
 }
 
-/// Counts how often bands hold the truth with so many runs at each N, for laws with and without coherency and contention.
+/// Counts how often bands hold the truth with `runs` runs at each N, for laws with and without coherency and
+/// contention.
 fn covers(runs: usize) {
     const NS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 12.0, 16.0, 24.0, 32.0];
     type Of = fn(&Usl) -> f64;

@@ -102,7 +102,7 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// Half of a round trip between two CPUs, nanoseconds, so many times.
+/// Half of a round trip between two CPUs, nanoseconds, `samples` times.
 fn pair(a: u32, b: u32, samples: usize, rounds: u64) -> Result<Vec<f64>, Failure> {
     let told = |e: place::PlaceError| Failure::Failed(e.to_string());
     let (word, ready) = (Line::default(), Line::default());
@@ -161,7 +161,7 @@ fn first_of_cores(cpus: &[u32], machine: &Topology) -> Vec<u32> {
     cpus.iter().copied().filter(|&cpu| seen.insert(first(cpu))).collect()
 }
 
-/// What two CPUs share.
+/// How two CPUs are related.
 fn relation(machine: &Topology, a: u32, b: u32) -> &'static str {
     let core = |c: u32| machine.core_of(c).map(|c| &c.cpus);
     let package = |c: u32| machine.package_of(c).map(|p| &p.cpus);

@@ -1,4 +1,4 @@
-//! What a node's memory costs from each node's CPUs.
+//! The cost of a node's memory from each node's CPUs.
 
 use ncpu_table::{Column, Kind, Table, Unit, size};
 
@@ -153,7 +153,7 @@ fn tables(homes: &[(u32, Vec<u32>)], memories: &[u32], cells: &[Cell], report: &
     let grid = |figure: Figure| Grid {
         name: if figure == Figure::Latency { "latency" } else { "bandwidth" },
         keys: &keys,
-        across: Column::id("memory", "node whose memory it is"),
+        across: Column::id("memory", "node that has the memory"),
         figure: match figure {
             Figure::Latency => Column::float(
                 "latency",

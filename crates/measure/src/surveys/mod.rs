@@ -1,5 +1,5 @@
-//! Benchmarks whose answer is a table: a matrix of CPUs or nodes, cases beside each other over threads or sizes,
-//! sessions of a database.
+//! Benchmarks with a table as their answer: a matrix of CPUs or nodes, cases beside each other over threads or
+//! sizes, sessions of a database.
 
 mod core_to_core;
 pub mod logical_reads;
@@ -22,7 +22,7 @@ use crate::runner::Plan;
 pub struct Survey {
     /// Its name.
     pub name: &'static str,
-    /// What it tells.
+    /// Its result, in a line.
     pub about: &'static str,
     /// The options of its own.
     pub flags: &'static [Flag],
@@ -30,7 +30,7 @@ pub struct Survey {
     pub run: fn(&Request<'_>) -> Result<Report, Failure>,
 }
 
-/// What a survey is asked.
+/// The request to a survey.
 pub struct Request<'a> {
     /// Its own options.
     pub options: &'a Options,
@@ -51,20 +51,20 @@ impl Request<'_> {
     }
 }
 
-/// What a survey found.
+/// Results of a survey.
 #[derive(Debug, Default)]
 pub struct Report {
     /// All of it, a row for each figure.
     pub tables: Vec<Table>,
     /// The same as people read it, under a line that tells the unit; where that differs.
     pub wide: Vec<(String, Table)>,
-    /// What to know of the figures.
+    /// Notes on the figures.
     pub notes: Vec<String>,
-    /// What went wrong, though the rest is there.
+    /// Errors, though the rest is there.
     pub failed: Vec<String>,
 }
 
-/// The surveys there are.
+/// All surveys.
 pub const SURVEYS: &[Survey] = &[
     memhammer::SURVEY,
     matrix::SURVEY,

@@ -2,7 +2,7 @@
 
 use ncpu_table::{Column, Kind, Table, Unit};
 
-/// What names a row.
+/// A value in the key of a row or column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Key {
     Text(String),
@@ -12,31 +12,31 @@ pub enum Key {
 /// A figure.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// What names its row.
+    /// The key of its row.
     pub keys: Vec<Key>,
-    /// What names its column.
+    /// The key of its column.
     pub across: Key,
     /// `None` where it was not measured.
     pub value: Option<f64>,
     /// Half of its 95 % confidence interval, per cent, where it is known.
     pub error: Option<f64>,
-    /// A caveat, or why there is no figure.
+    /// A caveat, or the reason for a missing figure.
     pub notes: String,
 }
 
-/// What a grid's figures are.
+/// The figures of a grid.
 pub struct Grid<'a> {
     /// The table's name.
     pub name: &'a str,
     /// Columns that name a row.
     pub keys: &'a [Column],
-    /// What the columns of the wide form are.
+    /// The column that becomes the columns of the wide form.
     pub across: Column,
     /// The figure.
     pub figure: Column,
-    /// What the wide form shows is so many times the figure.
+    /// The wide form shows the figure times this.
     pub scale: f64,
-    /// What stands above the wide form.
+    /// The title of the wide form.
     pub title: &'a str,
 }
 

@@ -69,7 +69,7 @@ impl Part<'_> {
     }
 }
 
-/// Values of the three arrays after so many times of all kernels.
+/// Values of the three arrays after all kernels ran `times` times.
 fn expected(times: usize) -> [f64; 3] {
     (0..times).fold([2.0, 2.0, 0.0], |[a, _, _], _| {
         let b = SCALAR * a;
@@ -87,7 +87,7 @@ fn error(array: &[f64], expected: f64) -> f64 {
 /// Begin and end of a thread at a kernel, nanoseconds.
 type Span = (u64, u64);
 
-/// What a thread did: its spans of every time, the error of each array, how its clock's speed moved.
+/// Results of a thread: its spans of every time, the error of each array, the change of its clock's speed.
 type Told = (Vec<[Span; 4]>, [f64; 3], f64);
 
 fn run(r: &Request<'_>) -> Result<Report, Failure> {
@@ -169,7 +169,7 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
     let mut report = Report::default();
     let worst: [f64; 3] = std::array::from_fn(|i| done.iter().map(|d| d.1[i]).fold(0.0, f64::max));
     for (name, error) in ["a", "b", "c"].iter().zip(worst) {
-        // Not a number is no small error.
+        // Not a number counts as a large error.
         if error.is_nan() || error > EPSILON {
             report.failed.push(format!("array {name} is wrong: mean relative error {error:e}"));
         }
@@ -193,7 +193,7 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// How many caches as large as the largest there are.
+/// Number of caches of the largest size.
 fn last_level(r: &Request<'_>) -> u64 {
     let size = largest_cache(r.machine);
     r.machine.caches.iter().filter(|c| !c.memory_side && c.size == size).count().max(1) as u64

@@ -176,11 +176,11 @@ fn locks(r: &Request<'_>) -> Result<Report, Failure> {
     sweep(r, "locks", &cases, &keys, &rows, Rate::Operations)
 }
 
-/// What a row of the table tells.
+/// The rate in a row of the table.
 enum Rate<'a> {
     /// Operations of all workers a second.
     Operations,
-    /// Bytes of all workers a second: an operation of a row and case is so many.
+    /// Bytes of all workers a second: bytes of an operation, by row and case.
     Bytes(&'a dyn Fn(&Row, &str) -> f64),
 }
 
@@ -205,7 +205,7 @@ fn sweep(
         let (row, name) = cells[at];
         let row = &rows[row];
         (request.progress)(&format!("{}/{} {name} {}", done + 1, cells.len(), row.words.join(" ")));
-        let case = cases::find(name).ok_or_else(|| Failure::Failed(format!("there is no case {name}")))?;
+        let case = cases::find(name).ok_or_else(|| Failure::Failed(format!("unknown case {name}")))?;
         let plan = Plan { threads: row.threads, ..request.plan.clone() };
         let workers = (plan.threads * plan.processes) as f64;
         let mut point = Point {

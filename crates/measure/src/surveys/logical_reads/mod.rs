@@ -29,7 +29,7 @@ pub const SURVEY: Survey = Survey {
     run,
 };
 
-/// What an engine is asked to do.
+/// The work for an engine.
 struct Work {
     /// Rows of the table; a row of it takes some 120 bytes.
     rows: u64,
@@ -60,7 +60,7 @@ impl Work {
     }
 }
 
-/// What so many sessions did.
+/// The work that a number of sessions did.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Done {
     sessions: u64,
@@ -106,7 +106,7 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
         };
         match outcome {
             Ok(notes) => report.notes.extend(notes),
-            // What fails because it was interrupted is no failure.
+            // Errors of an interrupted engine do not count.
             Err(_) if r.stopped() => {}
             // The other engine tells something all the same.
             Err(Failure::Lacks(why)) if several => report.notes.push(format!("skipped: {why}")),

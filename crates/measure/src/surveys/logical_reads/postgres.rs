@@ -16,7 +16,7 @@ use crate::memory::room;
 use crate::place::{self, Memory};
 use crate::wait;
 
-/// What it is called where it is not.
+/// The message where PostgreSQL is missing.
 const LACKS: &str = "PostgreSQL is not here (Debian: apt-get install postgresql)";
 
 /// Runs each number of sessions.
@@ -45,7 +45,7 @@ pub fn run(r: &Request<'_>, work: &Work, take: &mut dyn FnMut(Done)) -> Result<V
     // All of it into the cache: an index that was just built is not there yet.
     control.ask(&format!("{PLAN} SELECT sum(v) FROM t WHERE k >= 0;"))?;
     let expected = reads_of_a_query(&mut control, work.rows)?;
-    // A session tells what it counted when it ends.
+    // A session reports its counts when it ends.
     drop(control);
     let mut control = server.session()?;
     let mut notes =
@@ -241,7 +241,7 @@ impl Drop for Server {
     }
 }
 
-/// CPU seconds that a process of one thread has used, from its /proc/PID/schedstat, or stat where there is none.
+/// CPU seconds that a process of one thread has used, from its /proc/PID/schedstat, or else from its stat.
 fn cpu(pid: i32) -> f64 {
     let read = |name: &str| process::read(format!("/proc/{pid}/{name}").as_ref()).unwrap_or_default();
     let exact =
@@ -407,7 +407,7 @@ fn deal(server: &Server, r: &Request<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs so many sessions at once; none where it was stopped.
+/// Runs `n` sessions at once; `None` if it was stopped.
 fn sessions(
     server: &Server,
     control: &mut Session,

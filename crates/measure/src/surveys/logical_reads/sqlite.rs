@@ -64,8 +64,8 @@ impl Api {
                 version: l.function(c"sqlite3_libversion")?,
             }
         };
-        // No count of allocated memory, whose lock all threads would share. Refused once it is in use: then it
-        // was set before.
+        // No count of allocated memory, for all threads would share its lock. Refused once it is in use: then
+        // it was set before.
         // SAFETY: option 9 takes an int.
         unsafe { (api.config)(9, 0 as c_int) };
         Ok(api)
@@ -169,7 +169,7 @@ impl Drop for Statement<'_> {
     }
 }
 
-/// What a session did: queries, hits, misses, begin and end, CPU seconds.
+/// Results of a session: queries, hits, misses, begin and end, CPU seconds.
 type Session = (u64, u64, u64, (f64, f64), f64);
 
 /// Runs each number of sessions.

@@ -13,7 +13,7 @@ use crate::random::Random;
 use crate::runner::{look, now};
 use crate::stats::Summary;
 
-/// What is done to a word.
+/// The access to a word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
     /// Written, as the original does. Writes do not wait for each other.
@@ -56,7 +56,7 @@ pub struct Spot {
     pub memory: Memory,
 }
 
-/// What a worker did.
+/// Results of a worker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hammered {
     /// Where it was to be.

@@ -112,7 +112,7 @@ fn workers(r: &Request<'_>) -> Result<Vec<Set>, Failure> {
     Ok(vec![(format!("{count} worker{}", if count == 1 { "" } else { "s" }), cpus)])
 }
 
-/// What a worker's row tells, as the original's line does; and its median.
+/// The figures in a worker's row, as in the original's line; and its median.
 fn figures() -> [Column; 7] {
     [
         Column::id("CPU", "where it ran; null where the scheduler chose"),

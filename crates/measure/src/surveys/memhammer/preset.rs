@@ -40,7 +40,7 @@ pub fn find(name: &str, machine: &Topology) -> Result<Vec<Preset>, Failure> {
 fn one(name: &str, machine: &Topology) -> Result<Preset, Failure> {
     let order = Place::Spread.order(machine).map_err(|e| Failure::Failed(e.to_string()))?.unwrap_or_default();
     let usable = machine.online.and(&machine.allowed);
-    let first = *order.first().ok_or_else(|| Failure::Lacks("there is no CPU to use".into()))?;
+    let first = *order.first().ok_or_else(|| Failure::Lacks("no CPU to use".into()))?;
     // A machine that reports no packages counts as one package.
     let socket = |cpu: u32| machine.package_of(cpu).map_or(&usable, |p| &p.cpus);
     let core = |cpu: u32| machine.core_of(cpu).map(|c| &c.cpus);

@@ -9,6 +9,7 @@
 //! Decodes x86-64.
 
 mod code;
+mod exits;
 mod operand;
 mod spin;
 mod stall;
@@ -17,5 +18,6 @@ mod stall;
 mod tests;
 
 pub use code::{Code, Instruction, Kind, Waited};
+pub use exits::{Exits, entry, exits, first_return};
 pub use operand::{Address, Called, Operand, Registers, Stale};
 pub use stall::stalls;

@@ -9,6 +9,7 @@ mod debug_file;
 mod demangle;
 mod elf;
 mod function_name;
+mod functions;
 mod go;
 mod hotspot;
 mod jit;
@@ -31,6 +32,7 @@ pub use debug_file::crc32;
 pub use demangle::demangle;
 pub use elf::{Sections, Segments, named_symbols};
 pub use function_name::parts as name_parts;
+pub use functions::{Function, function_at, functions_named};
 pub use go::go_functions;
 /// For the fuzz target `java`.
 #[cfg(fuzzing)]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use ncpu_engine::engine::Config;
+use ncpu_engine::engine::{CalledFunction, Config, MOST_FUNCTIONS};
 use ncpu_observe_core::program::Target;
 use ncpu_record::Recording;
 use ncpu_report::findings::Findings;
@@ -153,6 +153,11 @@ pub struct ObserveArgs {
     #[arg(long)]
     requests: bool,
 
+    /// Follow each call of function FUNC of the program, or of LIBRARY:FUNC, from entry to return: latencies, and what the slow ones
+    /// waited for
+    #[arg(long, value_name = "FUNC", conflicts_with = "requests")]
+    request: Vec<CalledFunction>,
+
     #[command(flatten)]
     probes: ProbesArgs,
 
@@ -181,10 +186,15 @@ impl ObserveArgs {
     fn config(&self, user_locks_of_all: bool, hz: u32) -> anyhow::Result<impl Fn(Target) -> Config> {
         let (hz, patterns, probes) = (self.hz.unwrap_or(hz), self.patterns.read()?, self.probes.get());
         let (latency_of, requests) = (self.latency_of.clone(), self.requests);
+        if self.request.len() > MOST_FUNCTIONS {
+            anyhow::bail!("--request: at most {MOST_FUNCTIONS} functions are followed");
+        }
+        let functions = self.request.clone();
         Ok(move |target| Config {
             user_locks_of_all,
             latency_of: latency_of.clone(),
             requests,
+            functions: functions.clone(),
             probes,
             patterns: patterns.clone(),
             ..Config::onion(target, hz)

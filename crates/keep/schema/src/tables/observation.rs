@@ -270,7 +270,7 @@ tables! {
     }
 
     /// Requests of clients that the program answered, by latency: from the arrival of a request on a connection to the last write of
-    /// the answer. With `--requests`. Exact; rows of several observations add up exactly by bin.
+    /// the answer; with `--request` calls of a function, from entry to return. With `--requests`. Exact; rows of several observations add up exactly by bin.
     served {
         time "t": Float [Seconds Key], "end of the interval, since the observation began" since 9;
         process "process": Text, "name of the process" since 9;

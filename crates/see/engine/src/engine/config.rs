@@ -5,6 +5,7 @@ use std::time::Duration;
 use ncpu_symbols::Patterns;
 
 use super::budget::Probes;
+use super::functions::CalledFunction;
 use crate::program::Target;
 
 /// Which probes the engine attaches.
@@ -49,6 +50,8 @@ pub struct Config {
     pub latency_of: Vec<u32>,
     /// Follow requests of clients from their arrival to the answer.
     pub requests: bool,
+    /// Functions of the program: each call of one is a request. Not with `requests`.
+    pub functions: Vec<CalledFunction>,
     /// How much the program may be slowed by probes that run at each event.
     pub probes: Probes,
     /// Length of windows in which contentions are counted, and the mean time between their beginnings. For tests [default: by
@@ -87,6 +90,7 @@ impl Config {
             looks: Config::LOOKS,
             latency_of: Vec::new(),
             requests: false,
+            functions: Vec::new(),
             probes: Probes::default(),
             lock_windows: None,
             switch_windows: None,
@@ -98,6 +102,16 @@ impl Config {
         self.probes != Probes::Off
             && self.user_locks
             && (self.target != Target::All || self.user_locks_of_all)
+    }
+
+    /// Whether calls of functions of the program are followed.
+    pub(crate) fn traces_functions(&self) -> bool {
+        self.probes != Probes::Off && !self.functions.is_empty()
+    }
+
+    /// Whether there are probes in programs.
+    pub(crate) fn traces_programs(&self) -> bool {
+        self.traces_user_locks() || self.traces_functions()
     }
 
     /// Whether calls, faults and signals are traced.

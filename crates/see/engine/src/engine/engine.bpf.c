@@ -14,6 +14,7 @@
 #include "critical_path.h"
 #include "devices.h"
 #include "first_waits.h"
+#include "function_calls.h"
 #include "futexes.h"
 #include "go_locks.h"
 #include "in_flight.h"

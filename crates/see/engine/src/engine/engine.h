@@ -347,7 +347,7 @@ struct request_part {
 	__u32 longest;		/* us, of those waits */
 };
 
-/* A request of a client that is being answered. */
+/* A request of a client that is being answered, or a call of a function of the program. */
 struct client_request {
 	__u64 kind;		/* protocol << 56 | port << 40 | the verb, five bits a letter */
 	__u64 began;		/* ns, when it arrived, or was read where that is not known */
@@ -362,7 +362,15 @@ struct client_request {
 	struct request_part part[REQUEST_PARTS];
 };
 
-enum protocol { PROTOCOL_UNKNOWN, PROTOCOL_HTTP, PROTOCOL_REDIS, PROTOCOL_POSTGRES, PROTOCOL_TLS, PROTOCOL_HTTP2 };
+enum protocol {
+	PROTOCOL_UNKNOWN,
+	PROTOCOL_HTTP,
+	PROTOCOL_REDIS,
+	PROTOCOL_POSTGRES,
+	PROTOCOL_TLS,
+	PROTOCOL_HTTP2,
+	PROTOCOL_CALL,	/* of a function of the program, by its number */
+};
 
 /*
  * Requests that were answered, by kind, latency and process: all of a request, or one thing that it waited for. The key is the

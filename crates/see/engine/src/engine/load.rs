@@ -74,14 +74,16 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     if config.requests && !clients {
         notes.push("no requests: the kernel has no sock:sock_recv_length (it came with Linux 6.3)".into());
     }
-    let requests = match clients {
+    let functions = config.traces_functions();
+    let follows = clients || functions;
+    let requests = match follows {
         true => (REQUEST_TABLE_BYTES / size_of::<RequestSlot>() / HALVES / cpus).clamp(256, 16_384),
         false => 1,
     };
     let requests = 1 << requests.ilog2();
 
     if let Some(ro) = &mut open.maps.rodata_data {
-        ro.cfg_requests = clients.into();
+        ro.cfg_requests = follows.into();
         ro.cfg_request_slots = requests as u32;
         ro.call_reads = served::call_reads();
         (ro.cfg_all, ro.cfg_tgid, ro.cfg_cgroup, ro.cfg_cgroup_level) = config.target.settings()?;
@@ -181,14 +183,18 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     progs.limit_reclaim_begins.set_autoload(limits);
     progs.limit_reclaim_ends.set_autoload(limits);
     progs.sched_waking.set_autoload(has("sched_waking"));
-    progs.user_lock.set_autoload(config.traces_user_locks());
-    progs.go_lock.set_autoload(config.traces_user_locks());
-    progs.let_goroutines_go.set_autoload(config.traces_user_locks() && many_uprobes());
+    let programs = config.traces_programs();
+    progs.user_lock.set_autoload(programs);
+    progs.go_lock.set_autoload(programs);
+    progs.function_call.set_autoload(functions);
+    progs.let_goroutines_go.set_autoload(programs && many_uprobes());
+    progs.forget_calls.set_autoload(functions && many_uprobes());
     if many_uprobes() {
         progs.user_lock.set_attach_type(ProgramAttachType::TraceUprobeMulti);
         progs.go_lock.set_attach_type(ProgramAttachType::TraceUprobeMulti);
+        progs.function_call.set_attach_type(ProgramAttachType::TraceUprobeMulti);
     }
-    progs.sched_process_exec.set_autoload(config.traces_user_locks() && has("sched_process_exec"));
+    progs.sched_process_exec.set_autoload(programs && has("sched_process_exec"));
 
     let tlb = config.tlb && has("tlb_flush");
     if config.tlb && !tlb {
@@ -232,8 +238,8 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     progs.request_read.set_autoload(clients);
     progs.request_answered.set_autoload(clients);
     progs.request_arrives.set_autoload(clients);
-    progs.request_calls.set_autoload(clients);
-    progs.request_call_over.set_autoload(clients);
+    progs.request_calls.set_autoload(follows);
+    progs.request_call_over.set_autoload(follows);
     // Signals are few where they do not cost.
     progs.signal_deliver.set_autoload(config.traces_calls() || config.counts_signals());
     progs.settle.set_autoload(config.traces_calls() && has("local_timer_entry"));

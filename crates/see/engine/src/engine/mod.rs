@@ -14,6 +14,7 @@ mod contentions;
 mod counted;
 mod events;
 mod first_waits;
+mod functions;
 mod go;
 mod hotplug;
 mod interrupts;
@@ -52,6 +53,7 @@ pub use calibrate::{Cost, Costs};
 pub use config::Config;
 pub use events::{Event, Idling};
 pub use first_waits::{FirstOf, FirstWaits};
+pub use functions::{CalledFunction, MOST_FUNCTIONS};
 pub use interrupts::{Served, Source};
 pub use ncpu_symbols::{Pattern, Patterns};
 
@@ -163,6 +165,10 @@ impl Runnables {
 pub struct Engine {
     /// First, for its thread uses what follows. Nothing where locks of programs are not traced.
     uprobes: Option<Uprobes>,
+    /// Locks of programs are traced.
+    user_locks: bool,
+    /// Functions whose calls are requests, and whether a file has it.
+    functions: Vec<(CalledFunction, bool)>,
     per_call: Option<PerCall>,
     skel: Box<skel::EngineSkel<'static>>,
     /// Held, for they detach when dropped.
@@ -295,14 +301,19 @@ impl Engine {
             .traces_calls()
             .then(|| Ok::<_, Error>(PerCall::new(traced, hits()?, config.probes)))
             .transpose()?;
-        let uprobes = config.traces_user_locks().then(|| -> Result<Uprobes> {
+        if config.probes == Probes::Off && !config.functions.is_empty() {
+            notes.push("--probes off: calls of functions are not followed".into());
+        }
+        let uprobes = config.traces_programs().then(|| -> Result<Uprobes> {
             let hits = hits()?;
             let slots = Mapped::new(&skel.maps.cpu_slots, cpus).map_err(io("mapping the CPU slots"))?;
             let progs = &skel.progs;
             let programs = Programs {
                 go: &progs.go_lock,
                 user: &progs.user_lock,
+                function: config.traces_functions().then_some(&progs.function_call),
                 let_go: &progs.let_goroutines_go,
+                forget_calls: config.traces_functions().then_some(&progs.forget_calls),
                 multi: load::many_uprobes(),
             };
             Ok(Uprobes::new(config.probes, &programs, hits, slots))
@@ -310,6 +321,8 @@ impl Engine {
         let uprobes = uprobes.transpose()?;
         Ok(Engine {
             uprobes,
+            user_locks: config.traces_user_locks(),
+            functions: config.functions.iter().map(|f| (f.clone(), false)).collect(),
             per_call,
             skel: Box::new(skel),
             links,
@@ -615,22 +628,56 @@ impl Engine {
         let _ = self.skel.maps.wait_events.delete(&tgid.to_ne_bytes());
     }
 
-    /// Traces the user locks of a program or library that has static tracepoints for them, in all present
-    /// and future processes that run it. Returns the number of tracepoints; most files have none.
+    /// Traces the user locks of a program or library that has static tracepoints for them, and the functions whose calls are
+    /// requests, in all present and future processes that run it. Returns the number of probes; most files have none. `program`: a
+    /// process runs it.
     ///
     /// # Errors
     /// The file cannot be read or is damaged, or the kernel has no uprobes.
-    pub fn trace_user_locks(&mut self, file: &FileSource) -> std::result::Result<usize, String> {
+    pub fn trace_file(
+        &mut self,
+        file: &FileSource,
+        path: &Path,
+        program: bool,
+    ) -> std::result::Result<usize, String> {
         let Some(uprobes) = &mut self.uprobes else { return Ok(0) };
-        let (own, go) = (usdt::probes(file)?, go::probes(file)?);
-        let found = own.len() + go.len();
+        let (own, go) = match self.user_locks {
+            true => (usdt::probes(file)?, go::probes(file)?),
+            false => Default::default(),
+        };
+        let mut found = own.len() + go.len();
+        let (mut calls, mut refused) = (Vec::new(), None);
+        for (number, (function, is_found)) in self.functions.iter_mut().enumerate() {
+            match function.probes(number, file, path, program) {
+                Ok(None) => continue,
+                Ok(Some(probes)) => {
+                    found += probes.iter().map(Vec::len).sum::<usize>();
+                    calls.push(probes);
+                }
+                Err(e) => refused = Some(e),
+            }
+            *is_found = true;
+        }
         // The kernel reads the instruction, and nothing ends its wait for a file system that does not answer.
         if file.is_remote() && found > 0 {
             return Err("its file system is another process or machine".into());
         }
         uprobes.attach(Group::Static, file, own, &self.skel.progs.user_lock)?;
         uprobes.attach(Group::Go, file, go, &self.skel.progs.go_lock)?;
-        Ok(found)
+        for probes in calls {
+            uprobes.attach_function(file, probes, &self.skel.progs.function_call)?;
+        }
+        refused.map_or(Ok(found), Err)
+    }
+
+    /// Functions whose calls are requests.
+    pub(crate) fn functions(&self) -> Vec<CalledFunction> {
+        self.functions.iter().map(|(function, _)| function.clone()).collect()
+    }
+
+    /// Those of them that no file has.
+    pub(crate) fn functions_missing(&self) -> impl Iterator<Item = &CalledFunction> {
+        self.functions.iter().filter(|(_, found)| !found).map(|(function, _)| function)
     }
 
     /// Forgets the waits of goroutines whose process has ended, if goroutines are traced.

@@ -11,9 +11,9 @@ use super::{Costs, Engine, STRIKES_HZ};
 use crate::bpf_support::Mapped;
 
 /// `enum probe_group` of probe_counts.h.
-const CALLS: usize = 2;
-const FAULTS: usize = 3;
-const ALL_CALLS: usize = 4;
+const CALLS: usize = 3;
+const FAULTS: usize = 4;
+const ALL_CALLS: usize = 5;
 /// Time between looks while calls or faults come.
 const BUSY: Duration = Duration::from_millis(10);
 /// ns that a call and a fault are taken to cost where it could not be measured.

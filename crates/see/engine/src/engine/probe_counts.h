@@ -9,7 +9,7 @@
 #include "settings.h"
 
 /* Of calls, those of the program and those of all programs, which pay for the tracing too. */
-enum probe_group { GO_PROBES, USER_PROBES, CALL_PROBES, FAULT_PROBES, ALL_CALLS, PROBE_GROUPS };
+enum probe_group { GO_PROBES, USER_PROBES, FUNCTION_PROBES, CALL_PROBES, FAULT_PROBES, ALL_CALLS, PROBE_GROUPS };
 
 #define LONGEST_HIT 20000 /* ns */
 #define TIMED_HITS 15 /* one hit in TIMED_HITS + 1 is timed */
@@ -23,6 +23,10 @@ struct probe_count {
 /* A CPU's. Programs of probes may be preempted by others of the same CPU, so they add atomically. */
 struct probe_counts {
 	struct probe_count of[PROBE_GROUPS];
+	/* Calls of functions that are followed: that began, that returned, and that were left in another way. */
+	__u64 calls_begun;
+	__u64 calls_returned;
+	__u64 calls_left;
 };
 
 struct {

@@ -73,6 +73,9 @@ struct serving {
 	__u64 busy_until; /* ns, when it was done with a request that took long lately */
 	__u64 busy_ns;	/* ns of the longest part of that */
 	__u64 busy_with; /* enum life or enum request_wait of this part; REQUEST_WHOLE: it was on CPU */
+	__u64 stack;	/* of the function whose call is the request: the stack pointer at its entry; 0: it is no call */
+	__u64 caller;	/* and the address that it returns to */
+	__u64 window;	/* number of the window in which it began */
 	struct client_request request;
 };
 
@@ -172,7 +175,7 @@ static __always_inline void request_slept(struct task_struct *p, struct task_rec
 	if (!t)
 		return;
 	/* Woken by the thread that has read a request, as it seems. */
-	if (!t->sock && (r->life == LIFE_EVENTS || (r->life == LIFE_FUTEX && !in_user(r) && !is_lock(r->futex_word >> 16)))) {
+	if (!t->sock && !t->stack && (r->life == LIFE_EVENTS || (r->life == LIFE_FUTEX && !in_user(r) && !is_lock(r->futex_word >> 16)))) {
 		t->request.parts = 0;
 		t->request.system = 0;
 		t->free = r->came_from;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::functions::CalledFunction;
 use super::layout::{ClientRequest, FutexClass, RequestSlot, quarter};
 use super::thread_time::{Life, TimeRow};
 use super::{Engine, layout};
@@ -75,6 +76,8 @@ pub(crate) enum Protocol {
     Postgres(&'static str),
     Tls,
     Http2,
+    /// A call of the function of this number.
+    Call(usize),
 }
 
 impl Protocol {
@@ -97,13 +100,14 @@ impl Protocol {
             }),
             4 => Protocol::Tls,
             5 => Protocol::Http2,
+            6 => Protocol::Call((kind & 0xffff) as usize),
             _ => Protocol::Unknown,
         };
         (protocol, (kind >> 40) as u16)
     }
 
-    /// As tables have it.
-    pub fn name(kind: u64) -> String {
+    /// As tables have it. `functions` are those of [`Protocol::Call`].
+    pub fn name(kind: u64, functions: &[CalledFunction]) -> String {
         let (protocol, port) = Protocol::of(kind);
         let what = match protocol {
             Protocol::Unknown => "requests".into(),
@@ -112,6 +116,10 @@ impl Protocol {
             Protocol::Postgres(what) => format!("PostgreSQL {what}"),
             Protocol::Tls => "TLS".into(),
             Protocol::Http2 => "HTTP/2, its streams as one".into(),
+            Protocol::Call(function) => {
+                let name = functions.get(function).map(ToString::to_string);
+                return format!("calls of {}", name.unwrap_or_default());
+            }
         };
         match port {
             0 => format!("{what} on a local socket"),
@@ -280,11 +288,13 @@ mod tests {
 
     #[test]
     fn requests_are_named_by_protocol_verb_and_port() {
-        assert_eq!(Protocol::name(kind(1, 8080, "GET")), "HTTP GET on port 8080");
-        assert_eq!(Protocol::name(kind(2, 6379, "ZRANGEBY")), "Redis ZRANGEBY on port 6379");
-        assert_eq!(Protocol::name(kind(3, 5432, "") | 1), "PostgreSQL query on port 5432");
-        assert_eq!(Protocol::name(kind(0, 0, "")), "requests on a local socket");
-        assert_eq!(Protocol::name(kind(0, 65535, "")), "requests on port 65535");
+        assert_eq!(Protocol::name(kind(1, 8080, "GET"), &[]), "HTTP GET on port 8080");
+        assert_eq!(Protocol::name(kind(2, 6379, "ZRANGEBY"), &[]), "Redis ZRANGEBY on port 6379");
+        assert_eq!(Protocol::name(kind(3, 5432, "") | 1, &[]), "PostgreSQL query on port 5432");
+        assert_eq!(Protocol::name(kind(0, 0, ""), &[]), "requests on a local socket");
+        assert_eq!(Protocol::name(kind(0, 65535, ""), &[]), "requests on port 65535");
+        let functions = ["serve".parse().expect("a function")];
+        assert_eq!(Protocol::name(kind(6, 0, ""), &functions), "calls of serve");
     }
 
     #[test]

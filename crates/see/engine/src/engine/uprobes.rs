@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::{Link, ProgramMut, UprobeOpts};
 use ncpu_files::reader::Source;
+use ncpu_instructions::{entry, first_return};
 use ncpu_machine::process;
 
 use super::budget::{Budget, Coverage, EVERY, FIRST_LOOK, Look, Probes};
@@ -38,6 +39,8 @@ const SHORTEST: Duration = Duration::from_millis(1);
 /// The time from one window to the next; longer where the shortest window is too much for it.
 const PERIOD: Duration = Duration::from_millis(200);
 const LONGEST_PERIOD: Duration = Duration::from_secs(5);
+/// A call of a function that began in a window is followed for this long beyond it.
+const LONGEST_CALL: Duration = Duration::from_secs(2);
 /// ns that a hit is taken to cost where it could not be measured.
 const UNKNOWN_COST: f64 = 3000.0;
 /// Windows whose rates are kept for the interval of what was counted.
@@ -50,6 +53,8 @@ pub(super) enum Group {
     Go,
     /// libncpu's static tracepoints.
     Static,
+    /// Functions whose calls are requests.
+    Function,
 }
 
 impl Group {
@@ -58,7 +63,7 @@ impl Group {
     fn delays(self) -> f64 {
         match self {
             Group::Go => 20.0,
-            Group::Static => 2.0,
+            Group::Static | Group::Function => 2.0,
         }
     }
 
@@ -69,7 +74,7 @@ impl Group {
     fn in_windows(self) -> f64 {
         match self {
             Group::Go => 0.02,
-            Group::Static => 1.0,
+            Group::Static | Group::Function => 1.0,
         }
     }
 }
@@ -80,8 +85,11 @@ struct Kernel {
     slots: Mapped<CpuSlot>,
     go: RawFd,
     user: RawFd,
+    function: RawFd,
     /// Ends the waits of goroutines whose end will not be seen.
     let_go: RawFd,
+    /// Has the calls forgotten whose end will not be seen.
+    forget_calls: RawFd,
     /// Several probes of a file in one link, which are attached and detached at once.
     multi: bool,
 }
@@ -95,6 +103,8 @@ enum Held {
 struct Traced {
     file: Source,
     probes: Vec<Probe>,
+    /// They are where calls of functions begin.
+    begins: bool,
 }
 
 /// A group of probes, and what it took.
@@ -119,6 +129,11 @@ struct State {
     windows: u64,
     /// The most hits a second that were seen, and ns that each takes, once it was too many.
     beyond: Option<(f64, f64)>,
+    /// Calls that began in the window are seen to their end until then.
+    closing: Option<Instant>,
+    /// How long those probes were attached where calls begin, and calls that did not end in time.
+    open: Duration,
+    cut: u64,
     /// Detached for good.
     gone: bool,
     failed: Option<String>,
@@ -134,9 +149,11 @@ struct Seen {
 
 struct Inner {
     kernel: Kernel,
-    groups: [State; 2],
+    groups: [State; 3],
     /// ns that a hit takes on its way into the kernel and back, once measured.
     trap: Option<f64>,
+    /// The same of a function's entry and its return, on average: the kernel executes a return in a single step.
+    step: Option<f64>,
     probes: usize,
     /// Probes that were too many, and the files they are in.
     left_out: (usize, usize),
@@ -156,7 +173,10 @@ pub(super) struct Uprobes {
 pub(super) struct Programs<'p> {
     pub go: &'p ProgramMut<'p>,
     pub user: &'p ProgramMut<'p>,
+    /// Nothing where no functions are followed.
+    pub function: Option<&'p ProgramMut<'p>>,
     pub let_go: &'p ProgramMut<'p>,
+    pub forget_calls: Option<&'p ProgramMut<'p>>,
     pub multi: bool,
 }
 
@@ -189,6 +209,9 @@ impl Uprobes {
             last: Coverage::ALL,
             windows: 0,
             beyond: None,
+            closing: None,
+            open: Duration::ZERO,
+            cut: 0,
             gone: false,
             failed: None,
         };
@@ -197,17 +220,49 @@ impl Uprobes {
             slots,
             go: fd(programs.go),
             user: fd(programs.user),
+            function: programs.function.map_or(-1, fd),
             let_go: fd(programs.let_go),
+            forget_calls: programs.forget_calls.map_or(-1, fd),
             multi: programs.multi,
         };
-        let groups = [group(Group::Go), group(Group::Static)];
-        let inner =
-            Inner { kernel, groups, trap: None, probes: 0, left_out: (0, 0), off: false, stop: false };
+        let groups = [group(Group::Go), group(Group::Static), group(Group::Function)];
+        let inner = Inner {
+            kernel,
+            groups,
+            trap: None,
+            step: None,
+            probes: 0,
+            left_out: (0, 0),
+            off: false,
+            stop: false,
+        };
         Uprobes { shared: Arc::new((Mutex::new(inner), Condvar::new())), thread: None, probes }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Attaches the probes of a function: where its calls return, so that none is missed, and where they begin.
+    ///
+    /// # Errors
+    /// They are too many, or the kernel has no uprobes there.
+    pub fn attach_function(
+        &mut self,
+        file: &Source,
+        [returns, begins]: [Vec<Probe>; 2],
+        program: &ProgramMut<'_>,
+    ) -> Result<(), String> {
+        let most = if self.lock().kernel.multi { MAX_PROBES } else { MAX_SINGLE };
+        let all = self.lock().probes + returns.len() + begins.len();
+        if returns.len().max(begins.len()) > MAX_PER_FILE || all > most {
+            return Err(format!(
+                "it returns at {} places, of which {MAX_PER_FILE} may have a probe",
+                returns.len()
+            ));
+        }
+        self.attach(Group::Function, file, returns, program)?;
+        self.attach(Group::Function, file, begins, program)
     }
 
     /// Attaches the probes of a file, up to the bounds.
@@ -238,9 +293,10 @@ impl Uprobes {
             left_out.1 += 1;
         }
         if !probes.is_empty() {
-            let traced = Traced { file: file.clone(), probes };
+            let begins = group == Group::Function && probes.iter().all(|p| p.cookie & 0xff == 0);
+            let traced = Traced { file: file.clone(), probes, begins };
             // Between windows it is attached with the next.
-            if state.since.is_some() || state.windows == 0 {
+            if (state.since.is_some() && state.closing.is_none()) || state.windows == 0 {
                 kernel.attach(&traced, group, program, &mut state.held).map_err(|e| e.to_string())?;
                 if state.since.is_none() {
                     state.open(kernel);
@@ -315,7 +371,14 @@ impl Uprobes {
             )
         });
         let groups = inner.groups.iter().flat_map(|state| [state.note(now, elapsed), state.failed.clone()]);
-        groups.chain([left_out]).flatten().collect()
+        let without_return = inner.kernel.calls().left;
+        let without_return = (without_return > 0).then(|| {
+            format!(
+                "{without_return} calls of functions of --request are not counted: an exception, longjmp or a jump into another \
+                 function left them, so their return was not seen"
+            )
+        });
+        groups.chain([left_out, without_return]).flatten().collect()
     }
 
     /// Detaches all, for good.
@@ -358,17 +421,36 @@ fn keep(shared: &(Mutex<Inner>, Condvar)) {
         if inner.trap.is_none() && inner.probes > 0 {
             inner.trap = Some(inner.kernel.trap().unwrap_or(UNKNOWN_COST));
         }
+        if inner.step.is_none() && !inner.groups[Group::Function as usize].files.is_empty() {
+            inner.step = Some(inner.kernel.step().unwrap_or(UNKNOWN_COST));
+        }
         let trap = inner.trap.unwrap_or(UNKNOWN_COST);
+        let step = inner.step.unwrap_or(UNKNOWN_COST);
         let Inner { kernel, groups, off, .. } = &mut *inner;
         for state in groups.iter_mut().filter(|s| !s.files.is_empty() && !s.gone) {
             if state.next <= Instant::now() {
-                state.turn(kernel, trap);
+                state.turn(kernel, if state.group == Group::Function { step } else { trap });
             }
         }
         *off |= groups[Group::Static as usize].gone;
         let next = groups.iter().filter(|s| !s.files.is_empty() && !s.gone).map(|s| s.next).min();
         let wait = next.map_or(Duration::from_secs(1), |at| at.saturating_duration_since(Instant::now()));
         inner = shared.1.wait_timeout(inner, wait).unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
+
+/// Calls of functions.
+#[derive(Clone, Copy, Default)]
+struct FunctionCalls {
+    begun: u64,
+    returned: u64,
+    /// Left in another way.
+    left: u64,
+}
+
+impl FunctionCalls {
+    fn under_way(&self) -> u64 {
+        self.begun.saturating_sub(self.returned + self.left)
     }
 }
 
@@ -381,6 +463,18 @@ impl Kernel {
             (hits, timed, ns) = (hits + of.hits, timed + of.timed, ns + of.ns);
         }
         (hits, if timed > 0 { ns as f64 / timed as f64 } else { 0.0 })
+    }
+
+    /// Calls of functions so far.
+    fn calls(&self) -> FunctionCalls {
+        let mut sum = FunctionCalls::default();
+        for cpu in 0..self.hits.len() {
+            let here = self.hits.get(cpu);
+            sum.begun += here.calls_begun;
+            sum.returned += here.calls_returned;
+            sum.left += here.calls_left;
+        }
+        sum
     }
 
     /// CPUs that something ran on.
@@ -418,24 +512,44 @@ impl Kernel {
         let offsets: Vec<u64> = traced.probes.iter().map(|p| p.offset).collect();
         let semaphores: Vec<u64> = traced.probes.iter().map(|p| p.semaphore).collect();
         let cookies: Vec<u64> = traced.probes.iter().map(|p| p.cookie).collect();
-        let program = if group == Group::Go { self.go } else { self.user };
+        let program = match group {
+            Group::Go => self.go,
+            Group::Static => self.user,
+            Group::Function => self.function,
+        };
         many(program, &path.to_string_lossy(), &offsets, &semaphores, &cookies)
             .map(|link| Held::Many { _link: link })
     }
 
-    /// Ends the waits of goroutines that are known.
-    fn let_goroutines_go(&self) {
+    /// Runs a program that only changes maps.
+    fn run(program: RawFd) {
         let mut opts = libbpf_sys::bpf_test_run_opts {
             sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
             ..Default::default()
         };
         // SAFETY: the engine keeps the program loaded, and the options are a live local. It has no
         // way to fail.
-        unsafe { libbpf_sys::bpf_prog_test_run_opts(self.let_go, &raw mut opts) };
+        unsafe { libbpf_sys::bpf_prog_test_run_opts(program, &raw mut opts) };
     }
 
     /// ns that a hit of a probe takes without its program, measured with a function of our own.
     fn trap(&self) -> Option<f64> {
+        self.hit_of_gauge(&[own_offset(gauge as *const () as u64)?])
+    }
+
+    /// ns that the probes at a function's entry and at its return take without their program, on average.
+    fn step(&self) -> Option<f64> {
+        const LONGEST: usize = 128;
+        let address = gauge as *const () as usize;
+        // SAFETY: the code of a function, behind which there is more of this program's.
+        let code = unsafe { std::slice::from_raw_parts(address as *const u8, LONGEST) };
+        let begin = own_offset(address as u64)?;
+        let places = [begin + u64::from(entry(code)), begin + u64::from(first_return(code)?)];
+        self.hit_of_gauge(&places).map(|both| both / 2.0)
+    }
+
+    /// ns that hits of probes at these places of our own function take.
+    fn hit_of_gauge(&self, places: &[u64]) -> Option<f64> {
         if !self.multi {
             return None;
         }
@@ -450,8 +564,8 @@ impl Kernel {
         let best = |rounds: usize| (0..rounds).map(|_| round()).fold(f64::MAX, f64::min);
         let plain = best(5);
         // `USER_GAUGE` of engine.h.
-        let link =
-            many(self.go, "/proc/self/exe", &[own_offset(gauge as *const () as u64)?], &[0], &[2]).ok()?;
+        let cookies = vec![2; places.len()];
+        let link = many(self.go, "/proc/self/exe", places, &vec![0; places.len()], &cookies).ok()?;
         let hit = best(10);
         drop(link);
         Some((hit - plain).max(0.0)).filter(|ns| *ns > 50.0)
@@ -538,6 +652,15 @@ impl State {
             return;
         };
         let now = Instant::now();
+        if let Some(until) = self.closing {
+            let under_way = kernel.calls().under_way().saturating_sub(self.cut);
+            if under_way > 0 && now < until {
+                self.next = now + BUSY;
+                return;
+            }
+            self.cut += under_way;
+            return self.close(kernel, since);
+        }
         let (hits, inside) = kernel.hits(self.group);
         let cost = trap + inside;
         let seen = Seen { at: now, on: self.attached(now), hits };
@@ -570,7 +693,22 @@ impl State {
             self.rates.push(hits.saturating_sub(self.before) as f64 / seconds.max(1e-6));
         }
         self.windows += 1;
+        if self.group == Group::Function {
+            let mut files = self.files.iter();
+            self.held.retain(|_| files.next().is_some_and(|traced| !traced.begins));
+            self.open += Instant::now().saturating_duration_since(since);
+            self.closing = Some(now + LONGEST_CALL);
+            self.next = Instant::now() + SHORTEST;
+            return;
+        }
+        self.close(kernel, since);
+    }
+
+    /// Ends a window.
+    fn close(&mut self, kernel: &Kernel, since: Instant) {
+        self.closing = None;
         self.detach(kernel);
+        let share = self.budget.share();
         // The time of attaching and detaching belongs to the window.
         let length = Instant::now().saturating_duration_since(since).min(LONGEST_PERIOD);
         let period = length.max(window(share)).div_f64(share.max(1e-4)).min(LONGEST_PERIOD);
@@ -583,8 +721,10 @@ impl State {
         let now = Instant::now();
         self.on = self.attached(now);
         self.since = None;
-        if self.group == Group::Go && kernel.multi {
-            kernel.let_goroutines_go();
+        match self.group {
+            Group::Go if kernel.multi => Kernel::run(kernel.let_go),
+            Group::Function if kernel.multi => Kernel::run(kernel.forget_calls),
+            _ => {}
         }
     }
 
@@ -598,6 +738,7 @@ impl State {
         match self.group {
             Group::Go => "locks of Go programs",
             Group::Static => "locks of libncpu",
+            Group::Function => "functions of --request",
         }
     }
 
@@ -631,7 +772,19 @@ impl State {
             cost / 1e3
         );
         let detached = "; --probes all keeps them attached";
+        let open = 100.0 * self.open.as_secs_f64() / elapsed.max(1e-3);
         Some(match (self.group, self.gone) {
+            (Group::Function, true) => {
+                format!(
+                    "{begin}: detached after {share:.1} % of the time, and calls from then on are missing{detached}"
+                )
+            }
+            (Group::Function, false) => format!(
+                "{begin}: calls that began in short windows, {open:.1} % of the time, are counted, each to its end; in between the \
+                 program makes more of them. {} took longer than {} s beyond their window and are missing{detached}",
+                self.cut,
+                LONGEST_CALL.as_secs()
+            ),
             (Group::Static, _) => format!(
                 "{begin}: detached after {share:.1} % of the time, and from then on these waits are those of the futexes \
                  they sleep in, and spinning is user code{detached}"

@@ -9,7 +9,7 @@ use ncpu_table::Table;
 use super::bounds::{Names, OTHERS_NAME};
 use super::locks::LockTables;
 use super::requests::Devices;
-use crate::engine::{LengthCount, Protocol};
+use crate::engine::{CalledFunction, LengthCount, Protocol};
 use crate::names::{Symbols, call_name};
 
 /// Locks, devices or calls of a kind that have rows of their own in an interval: those with most time.
@@ -26,6 +26,7 @@ pub(super) fn table(
     symbols: &mut Symbols,
     processes: &Names,
     devices: &mut Devices,
+    functions: &[CalledFunction],
 ) -> Table {
     let mut sizes: HashMap<Key, u64> = HashMap::new();
     for of in counts {
@@ -50,7 +51,9 @@ pub(super) fn table(
             (_, Length::Device) => {
                 (Some(devices.name(((what >> 32) as u32, (what as u32) >> 1)).to_owned()), None)
             }
-            (_, Length::Request) => (Some(Protocol::name(what)), processes.of(tgid).map(String::from)),
+            (_, Length::Request) => {
+                (Some(Protocol::name(what, functions)), processes.of(tgid).map(String::from))
+            }
             (_, Length::Call) => (Some(call_name(what.saturating_sub(2) as u32)), None),
         };
         names.insert(key, name);

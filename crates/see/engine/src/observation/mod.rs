@@ -190,7 +190,7 @@ impl Observation {
                     .into(),
             );
         }
-        let user_locks = config.traces_user_locks().then(|| UserLocks::begin(&config.target, &mut engine));
+        let user_locks = config.traces_programs().then(|| UserLocks::begin(&config.target, &mut engine));
         engine.begin(config)?;
         // Baseline of the threads: nothing before this moment is a loss.
         let before = if engine.tells_tenants() { Some(engine.threads()?) } else { None };
@@ -277,6 +277,14 @@ impl Observation {
         let mut notes = self.engine.notes();
         notes.extend(self.notes.iter().chain(self.locks.notes()).chain(self.placement.notes()).cloned());
         notes.extend(self.user_locks.iter().flat_map(UserLocks::notes).cloned());
+        if self.user_locks.is_some() {
+            notes.extend(self.engine.functions_missing().map(|function| {
+                format!(
+                    "no calls of {function}: no file of the program has a function of this name; compilers put small ones into \
+                     their callers, and stripped files have no names"
+                )
+            }));
+        }
         notes.extend(self.symbols.notes());
         notes.extend(self.engine.hotplug_note());
         notes.extend(self.engine.costs().and_then(|costs| costs.uncertain()));
@@ -617,11 +625,13 @@ impl Observation {
             let (processes, threads) = (&self.process_names, &self.thread_names);
             time.table(t, &times, &mut self.locks, &mut self.symbols, processes, threads)
         });
+        let functions = self.engine.functions();
         let mut names = served::Names {
             locks: &mut self.locks,
             symbols: &mut self.symbols,
             processes: &self.process_names,
             threads: &self.thread_names,
+            functions: &functions,
         };
         let [served, parts] = served::tables(t, &answered, &mut names);
         let slow = self.slow.table(t, &self.engine, &mut names);
@@ -632,6 +642,7 @@ impl Observation {
             &mut self.symbols,
             &self.process_names,
             &mut self.devices,
+            &functions,
         );
         let named = &mut self.locks;
         let [samples, stacks, results] = self.samples.tables(

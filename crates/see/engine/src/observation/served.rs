@@ -9,7 +9,9 @@ use ncpu_table::Table;
 use super::bounds::{self, OTHERS_NAME};
 use super::locks::LockTables;
 use super::thread_time::meaning;
-use crate::engine::{Engine, Life, Protocol, RequestRow, RequestWait, Slow, TimeRow, latency_bin};
+use crate::engine::{
+    CalledFunction, Engine, Life, Protocol, RequestRow, RequestWait, Slow, TimeRow, latency_bin,
+};
 use crate::names::Symbols;
 
 /// Kinds of requests that have rows of their own in an interval: those with most time.
@@ -25,6 +27,7 @@ pub(super) struct Names<'a> {
     pub symbols: &'a mut Symbols,
     pub processes: &'a bounds::Names,
     pub threads: &'a bounds::Names,
+    pub functions: &'a [CalledFunction],
 }
 
 impl Names<'_> {
@@ -123,7 +126,7 @@ fn kinds(rows: &[RequestRow], names: &Names) -> HashMap<(u32, u64), Kind> {
     let mut order: Vec<((u32, u64), u64)> = sums.into_iter().collect();
     order.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
     let named = order.into_iter().enumerate().map(|(at, (key, _))| {
-        let request = if at < KINDS { Protocol::name(key.1) } else { OTHERS_NAME.into() };
+        let request = if at < KINDS { Protocol::name(key.1, names.functions) } else { OTHERS_NAME.into() };
         (key, (names.process(key.0), request))
     });
     named.collect()
@@ -230,7 +233,7 @@ impl SlowRequests {
                     time: Some(t),
                     process: process.into(),
                     thread: Some(slow.tid.into()),
-                    request: Protocol::name(slow.kind).into(),
+                    request: Protocol::name(slow.kind, names.functions).into(),
                     began: Some(engine.since_begin(slow.began)),
                     latency: Some(slow.took as f64 / 1e3),
                     doing: Some(doing),

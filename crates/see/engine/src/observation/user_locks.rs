@@ -1,5 +1,5 @@
-//! Finds the programs and libraries whose locks have static tracepoints for their waits (libncpu's), and has them
-//! traced.
+//! Finds the programs and libraries whose locks have static tracepoints for their waits (libncpu's), and those with functions whose
+//! calls are requests, and has them traced.
 //!
 //! A tracepoint is attached to a file, once, and from then on works in all processes that map it, those to come
 //! included. So what is looked for is not processes but files not seen before: in the mappings of the program's
@@ -68,11 +68,18 @@ impl UserLocks {
 
     /// A program that is about to begin, and what is preloaded into it.
     pub fn expect(&mut self, program: &Path, engine: &mut Engine) {
+        for function in engine.functions() {
+            if let Some(path) = function.file()
+                && let Ok(source) = Source::open(path)
+            {
+                self.file(&source, path, false, engine);
+            }
+        }
         let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
         let preloaded = preloaded.to_string_lossy().into_owned();
         for file in in_path(program).into_iter().chain(preloaded.split([':', ' ']).map(PathBuf::from)) {
             if let Ok(source) = Source::open(&file) {
-                self.file(&source, &file, engine);
+                self.file(&source, &file, true, engine);
             }
         }
     }
@@ -158,6 +165,7 @@ impl UserLocks {
         }
         let dir = PathBuf::from(format!("/proc/{pid}"));
         let whose = Whose::process(&dir, pid);
+        let runs = program(pid);
         for (identity, start, end) in code_files(pid) {
             if self.files.contains(&identity) || self.attached.contains(&identity) {
                 continue;
@@ -173,7 +181,8 @@ impl UserLocks {
                 continue;
             }
             let began = Instant::now();
-            new += usize::from(self.file(&source, &mapping, engine));
+            let program = runs == Some(source.identity());
+            new += usize::from(self.file(&source, &mapping, program, engine));
             source.charge(began.elapsed());
             // Where mappings tell another identity than files do (overlays, btrfs), both are known now.
             self.files.insert(identity);
@@ -182,20 +191,20 @@ impl UserLocks {
     }
 
     /// Looks into a file; whether it was new.
-    fn file(&mut self, file: &Source, mapping: &Path, engine: &mut Engine) -> bool {
+    fn file(&mut self, file: &Source, mapping: &Path, program: bool, engine: &mut Engine) -> bool {
         let identity = file.identity();
         if self.attached.contains(&identity) || !self.files.insert(identity) {
             return false;
         }
-        match engine.trace_user_locks(file) {
+        let path = fs::read_link(mapping).unwrap_or_else(|_| mapping.into());
+        match engine.trace_file(file, &path, program) {
             Ok(0) => {}
             Ok(_) => {
                 self.attached.insert(identity);
             }
             Err(e) => {
-                let name = fs::read_link(mapping).unwrap_or_else(|_| mapping.into());
                 if self.notes.len() < 10 {
-                    self.notes.push(format!("user locks of {} are not traced: {e}", name.display()));
+                    self.notes.push(format!("{}: {e}", path.display()));
                 }
             }
         }

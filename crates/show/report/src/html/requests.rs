@@ -23,7 +23,7 @@ pub(super) fn section(out: &mut String, recording: &Recording) -> Result<(), Err
     }
     out.push_str(
         "<section id=requests><h2>Requests</h2><p class=lead>From the arrival of a request on a connection to the end of the \
-         answer. In the order of their latency: p0-50 is the faster half, and each band has the mean of its parts.</p>",
+         answer, or from entry to return of a function. In the order of their latency: p0-50 is the faster half, and each band has the mean of its parts.</p>",
     );
     let mut rows = Vec::new();
     for ((process, request), kind) in requests.largest() {

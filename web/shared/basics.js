@@ -1,5 +1,5 @@
-// What all pages share; see the other files here too. The page of `ncpu serve` imports these modules. The single-file report joins
-// them with page.js to one script, so names at their top level must differ.
+// Code that all pages share; see the other files here too. The page of `ncpu serve` imports these modules. The
+// single-file report joins them with page.js to one script, so names at their top level must differ.
 
 /** The theme that the address names. */
 const themeOfAddress = () => (/[#&]theme=(dark|light)/.exec(location.hash) || [])[1];

@@ -1,4 +1,4 @@
-// Flame graphs: width is time, callers are above, callees below. Colours can tell what has changed.
+// Flame graphs: width is time, callers are above, callees below. Colours can show changes.
 
 import { element, isDark } from "./basics.js";
 
@@ -115,7 +115,7 @@ export class Flame {
     /** @type {(of: Frame) => number} */
     const most = (of) => Math.max(Math.abs(this.change(of)), ...callees(of).map(most));
     if (this.sign !== 0) this.full = Math.max(FULL, most(this.root));
-    // What was looked at stays, as far as it is still there.
+    // The selected frame stays, if it still exists.
     this.zoomed = this.same(zoomed);
     this.chosen = chosen.length > 0 && this.root.now > 0 ? this.same(chosen) : null;
     this.buttons();

@@ -2,7 +2,7 @@
 
 /** @typedef {string | number | null | undefined} Value */
 
-/** The order of two cells. What is not known comes last, whichever way. @type {(a: Value, b: Value, ascending: boolean) => number} */
+/** The order of two cells. Unknown values come last in both directions. @type {(a: Value, b: Value, ascending: boolean) => number} */
 const order = (a, b, ascending) => {
   if (a == null || b == null) return Number(a == null) - Number(b == null);
   const upwards = typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b));

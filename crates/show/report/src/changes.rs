@@ -1,12 +1,12 @@
 //! Where a series changes: the phases of a program.
 //!
 //! The method is E-divisive (Matteson and James, "A nonparametric approach for multiple change point analysis of
-//! multivariate data", JASA 2014). A stretch is divided where the energy distance between the columns before and after is
-//! largest, if a permutation test says that this is no chance, and then the parts likewise. It supposes nothing about how
-//! columns scatter, as shares made of a few samples do. The distance of two columns is the part of capacity that lies in
-//! another layer. Three things keep it from finding changes in noise: columns are permuted in blocks, because neighbours are
-//! alike without any change; a change must be as unlikely as [`CHANCE`]; and it must move [`LEAST_MOVED`] of capacity from
-//! one phase to the next.
+//! multivariate data", JASA 2014). A stretch is divided where the energy distance between the columns before and after
+//! is largest, if a permutation test shows that this is not chance, and then the parts likewise. It supposes nothing
+//! about how columns scatter, as shares made of a few samples do. The distance of two columns is the part of capacity
+//! that lies in another layer. Three things keep it from finding changes in noise: columns are permuted in blocks,
+//! because neighbours are alike without any change; a change must be as unlikely as [`CHANCE`]; and it must move
+//! [`LEAST_MOVED`] of capacity from one phase to the next.
 
 /// A division is kept if no more than this part of permutations divides as well.
 const CHANCE: f64 = 0.01;
@@ -16,7 +16,7 @@ const PERMUTATIONS: usize = 199;
 const LEAST: usize = 3;
 /// Capacity that lies in other layers than in the phase before, at least.
 const LEAST_MOVED: f64 = 0.1;
-/// Phases that are told apart: those that differ most from their neighbours.
+/// The most phases that are shown: those that differ most from their neighbours.
 const MOST: usize = 12;
 
 /// The first columns of all phases but the first. Each column holds shares of capacity by layer.

@@ -6,7 +6,7 @@ use ncpu_table::{Table, figure};
 
 use crate::html::{self, Figure, Section};
 
-/// What the rows say, in a sentence.
+/// The verdict on the rows, in a sentence.
 pub fn verdict(table: &Table) -> String {
     let count =
         |word: &str| (0..table.num_rows()).filter(|&r| table.text(r, "verdict") == Some(word)).count();

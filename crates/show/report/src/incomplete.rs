@@ -5,8 +5,8 @@ use ncpu_table::{Column, Table};
 
 use ncpu_record::utc;
 
-/// What is missing of a recording whose writer was killed, or lost power, and until when it has tables. `None` of one
-/// that is whole.
+/// A note on a recording that was cut off, because its writer was killed or lost power: the missing part, and the
+/// time until which it has tables. `None` for a whole one.
 pub fn words(recording: &Recording) -> Option<String> {
     if recording.manifest.complete {
         return None;

@@ -22,7 +22,7 @@ impl Bins {
         other.0.iter().for_each(|((from, to), count)| self.add(*from, *to, *count));
     }
 
-    /// How many there are.
+    /// Number of lengths.
     pub fn count(&self) -> u64 {
         self.0.values().sum()
     }
@@ -56,7 +56,7 @@ fn middle(from: u64, to: u64) -> f64 {
     (from as f64 + to.saturating_sub(1).max(from) as f64) / 2e3
 }
 
-/// What has the lengths: kind, lock, device or call, and process.
+/// The key of a distribution: kind, lock, device or call, and process.
 pub type Key = (Length, Option<String>, Option<String>);
 
 /// The bins of a table `lengths`, put together.
@@ -78,7 +78,7 @@ pub fn of(table: &Table) -> Result<BTreeMap<Key, Bins>, Error> {
     Ok(out)
 }
 
-/// Percentiles of the lengths of kinds, most of each kind first; `None` where there are none.
+/// Percentiles of the lengths of kinds, most of each kind first; `None` if the table has no such lengths.
 ///
 /// # Errors
 /// As [`of`].

@@ -8,7 +8,7 @@ use ncpu_schema::{
 };
 use ncpu_table::{Builder, Column, Kind, Table, Unit};
 
-/// What a row of the locks table is.
+/// The unit that a row of the locks table is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum By {
     /// A lock and the function that asked for it.
@@ -406,7 +406,7 @@ pub fn user_table(recording: &Recording, every: bool, depth: usize) -> Result<Op
         }
     }
     let mut rows: Vec<usize> = t.rows().filter(|&r| every || t.ty.get(r).is_some_and(is_user_lock)).collect();
-    // At most semaphores idle workers wait for work, which is no lock that anybody holds.
+    // Most semaphores are where idle workers wait for work: no thread holds them as a lock.
     let for_work = |r: usize| t.ty.get(r) == Some("semaphore");
     rows.sort_by(|&a, &b| for_work(a).cmp(&for_work(b)).then(waited(&t, b).total_cmp(&waited(&t, a))));
     let mut columns = vec![

@@ -9,7 +9,7 @@ use ncpu_table::{Column, Table, Type, Unit};
 /// Bytes of an MB, as `::memstat` counts.
 const MB: u64 = 1 << 20;
 
-/// What a table `memory` tells of one node, or of all together: pages and bytes by class.
+/// The classes of a table `memory` for one node, or for all together: pages and bytes by class.
 type Classes<'t> = Vec<(&'t str, u64, u64)>;
 
 fn classes<'t>(table: &memory::Reader<'t>, of: impl Fn(usize) -> bool) -> Classes<'t> {

@@ -34,13 +34,13 @@ pub struct Part {
     pub holder: Option<String>,
     /// Seconds of waits that a thread ended, and of that the ones in which this thread slept.
     pub held: (f64, f64),
-    /// What it slept for then.
+    /// The reason of its sleep then.
     pub holder_in: Option<String>,
     /// Seconds behind the holder above.
     most: f64,
 }
 
-/// What threads did, all roles together.
+/// The time of threads, all roles together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ThreadTime {
     /// By what they did and what they waited for.
@@ -121,7 +121,7 @@ impl ThreadTime {
         (!words.is_empty()).then(|| format!("behind {}", words.join(", ")))
     }
 
-    /// What is known of a part beyond its size.
+    /// Details of a part beyond its size.
     fn more(&self, doing: Activity, part: &Part) -> Option<String> {
         if doing == Activity::RunQueue {
             return self.behind();

@@ -111,7 +111,7 @@ pub fn table(raw: &Table, by_process: bool, every: bool) -> Table {
     out.finish()
 }
 
-/// Seconds on CPU: told as such where user code is not told from calls.
+/// Seconds on CPU: a column of its own where user code and calls are not separate.
 pub(crate) fn on_cpu(threads: &Table, row: usize) -> f64 {
     let split = || ["USR", "SYS", "TRP"].iter().filter_map(|c| threads.number(row, c)).sum();
     threads.number(row, "CPU").unwrap_or_else(split)

@@ -259,7 +259,7 @@ pub fn waiters(recording: &Recording) -> Result<Table, Error> {
     Ok(out.finish())
 }
 
-/// What each CPU did, in per cent of its time.
+/// Time of each CPU by state, in per cent.
 ///
 /// # Errors
 /// The table is not what the schema says.
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn threads_in_per_cent_of_the_interval() {
         let all = threads(&recording(), false).unwrap();
-        assert_eq!(all.num_rows(), 2, "who did nothing is left out");
+        assert_eq!(all.num_rows(), 2, "threads that did nothing are left out");
         assert_eq!(
             (all.int(0, "tid"), all.number(0, "CPU"), all.number(0, "LCK")),
             (Some(8), Some(50.0), Some(20.0))

@@ -71,7 +71,7 @@ pub struct Cause {
     pub command: Option<String>,
     /// The name of the cause in the list above the layers; an entry without one gives advice to its layers alone.
     pub title: Option<String>,
-    /// The problem in a sentence for a reader who has not seen a report before.
+    /// The problem in a sentence for readers who see a report for the first time.
     pub sentence: Option<String>,
     /// How particular it is, from 0 to 100: seconds that several causes claim go to the highest.
     #[serde(default = "rank")]

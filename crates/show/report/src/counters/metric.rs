@@ -1,4 +1,4 @@
-//! What counts say when one is held against another: pure functions of sums.
+//! Metrics computed from several counts: pure functions of sums.
 
 use ncpu_machine::events::{Role, Sources, Width};
 
@@ -29,7 +29,7 @@ pub enum Metric {
     Walk,
 }
 
-/// What a machine's figures are computed with.
+/// Properties of a machine that its figures are computed with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
     /// Instructions a core can issue in a cycle.
@@ -77,7 +77,7 @@ pub trait Counts {
     fn cores_a_strand(&self) -> Option<f64>;
 }
 
-/// The events of the clocks that tell how long a strand was not halted.
+/// The events of the clocks by which the time is known in which a strand was not halted.
 pub(super) const CLOCKS: [&str; 2] = ["msr/mperf/", "msr/tsc/"];
 
 impl Metric {

@@ -13,7 +13,7 @@ use ncpu_table::{Column, Kind, Table, Unit};
 pub use metric::{Counts, Facts, Metric};
 pub use text::totals_text;
 
-/// What a row is of.
+/// The unit that a row is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// A CPU.
@@ -28,7 +28,7 @@ pub enum By {
     Process,
 }
 
-/// What is shown.
+/// The view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
     /// A little of everything.
@@ -114,7 +114,7 @@ impl View {
     fn metrics(self) -> &'static [Metric] {
         use Metric::*;
         match self {
-            // What cannot be told of events the user chose is left out where they do not give it.
+            // Figures that the events chosen by the user do not give are left out.
             View::Events => &[Busy, Ipc, BranchMisses, LlcMisses, Remote, Walk],
             View::Summary => &[Busy, Ipc, Pipe, LlcPerKilo, Remote, Walk],
             View::Core => &[Busy, Ipc, Pipe],

@@ -75,7 +75,7 @@ pub fn totals_text(raw: &Table, facts: &Facts, elapsed: f64) -> String {
     out
 }
 
-/// What a count amounts to: a share of what it belongs to, else a rate.
+/// The meaning of a count: its share of a larger count, else its rate.
 fn amounts_to(name: &str, sum: &EventSum, totals: &Totals, facts: &Facts, elapsed: f64) -> String {
     let Some(count) = sum.count.filter(|_| elapsed > 0.0) else { return String::new() };
     let (base, suffix) = name.split_once(':').map_or((name, ""), |(base, _)| (base, &name[base.len()..]));

@@ -1,4 +1,4 @@
-//! What the table of cross-calls cannot hold, in words.
+//! Figures that do not fit into the table of cross-calls, in words.
 
 use ncpu_record::Recording;
 
@@ -20,8 +20,8 @@ pub fn footer(recording: &Recording, width: usize) -> String {
     all.iter().map(|line| wrap(line, width.clamp(60, 140), "", "  ")).collect()
 }
 
-/// What the table cannot hold, a line each: the sum at both ends, how many targets the calls had, why TLBs
-/// were flushed, what one message a package would send, and the second estimate of waiting.
+/// Figures that do not fit into the table, a line each: the sum at both ends, the number of targets of the
+/// calls, why TLBs were flushed, what one message a package would send, and the second estimate of waiting.
 pub fn lines(recording: &Recording) -> Vec<String> {
     let mut out = Vec::new();
     let capacity = capacity(recording);

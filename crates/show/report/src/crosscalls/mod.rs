@@ -11,7 +11,7 @@ use ncpu_table::{Column, Kind, Table, Unit};
 
 pub use lines::{footer, lines};
 
-/// What a row of the table of cross-calls is.
+/// The unit that a row of the table of cross-calls is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum By {
     /// A cause, a process, its system call and the kernel function that asked.
@@ -36,7 +36,7 @@ struct Sums {
     targets: f64,
     ipis: f64,
     packages: f64,
-    /// Targets whose package is known.
+    /// Targets in a known package.
     placed: f64,
     waited: f64,
     wait: f64,
@@ -209,7 +209,7 @@ pub fn capacity(recording: &Recording) -> f64 {
     (number(recording, "elapsed") * number(recording, "cpus")).max(f64::MIN_POSITIVE)
 }
 
-/// How many times as many messages go out as would with one a package; `None` where nothing was sent.
+/// Factor by which there are more messages than with one a package; `None` where nothing was sent.
 pub fn saved(targets: f64, packages: f64) -> Option<f64> {
     (targets > 0.0 && packages > 0.0).then(|| targets / packages)
 }
@@ -220,7 +220,7 @@ pub fn saved(targets: f64, packages: f64) -> Option<f64> {
 /// calls whose stack was walked, and each sender's totals are divided among them in that proportion. The
 /// receivers' time is exact by cause and function, and divided among senders by the targets they asked.
 ///
-/// `depth` > 0 adds a column `stack` with so many frames, innermost first, `;` between them.
+/// `depth` > 0 adds a column `stack` with this number of frames, innermost first, `;` between them.
 pub fn table(recording: &Recording, by: By, depth: usize) -> Table {
     if by == By::Cpu {
         return by_cpu(recording);

@@ -60,14 +60,14 @@ impl fmt::Display for Gate {
     }
 }
 
-/// What became of a condition.
+/// The result of a condition.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Met {
     /// The change is beyond the limit, and beyond what runs vary by; why, in a line.
     Yes(String),
     /// It is not; why, in a line.
     No(String),
-    /// It cannot be told: no such figure, or one recording a side.
+    /// Unknown: no such figure, or one recording a side.
     Unknown(String),
 }
 

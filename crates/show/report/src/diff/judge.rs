@@ -61,9 +61,9 @@ pub fn spread(a: &[Figure], b: &[Figure]) -> Option<Spread> {
 }
 
 /// The relative variance to lend a quantity of size `level`: the upper quartile of all, since lending too little to a
-/// quantity that varies much makes false alarms, and lending too much costs power. Small ones are of few samples and
-/// vary more, as one over the size: what they lend a larger one is less by so much. Without a size to compare each
-/// lends what it has. `None` of nothing.
+/// quantity that varies much makes false alarms, and lending too much costs power. Small quantities are of few
+/// samples and vary more, as one over the size: the variance that they lend to a larger one is smaller by this
+/// factor. Without a size to compare each lends its own variance. `None` of nothing.
 pub fn lent<'a>(spreads: impl Iterator<Item = &'a Spread>, level: Option<f64>) -> Option<f64> {
     let mut variances: Vec<f64> =
         spreads.map(|s| s.variance * level.map_or(1.0, |level| (s.level / level).min(1.0))).collect();
@@ -89,7 +89,7 @@ pub fn change(a: &[Figure], b: &[Figure], lent: Option<f64>, alike: usize) -> Ch
         let (lent, weight) = lent.map_or((0.0, 0.0), |v| (v * level(a, b).powi(2), LENT));
         let drawn = (own * free + lent * weight) / (free + weight);
         let between = drawn * (1.0 / a.len() as f64 + 1.0 / b.len() as f64);
-        // What samples alone would scatter is a floor: recordings agree no better than that.
+        // The scatter of samples alone is a floor: recordings agree no better than that.
         student(free + weight, LEVEL / alike.max(1) as f64) * between.max(from_samples).sqrt()
     } else {
         1.959_964 * from_samples.sqrt()

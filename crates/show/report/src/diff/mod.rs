@@ -1,5 +1,5 @@
-//! What changed between two sides of recordings: layers, locks, calls, functions, waits, events and memory, each for a
-//! unit of work, with the interval of the difference.
+//! Changes between two sides of recordings: layers, locks, calls, functions, waits, events and memory, each for a unit
+//! of work, with the interval of the difference.
 
 mod flame;
 mod gate;
@@ -32,11 +32,11 @@ pub struct Side<'a> {
     pub name: &'a str,
     /// The recordings.
     pub recordings: &'a [Recording],
-    /// Units of work done in each, where that is known; as many as recordings.
+    /// Units of work done in each recording, if known.
     pub work: Option<&'a [f64]>,
 }
 
-/// What figures are divided by.
+/// The divisor of figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Per {
     /// A unit of the work that the user counts.
@@ -58,7 +58,7 @@ impl Per {
     }
 }
 
-/// What the interval of a change allows to say.
+/// The conclusion that the interval of a change allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// More on side B.
@@ -86,13 +86,13 @@ impl Verdict {
 /// A figure on both sides.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// What kind of figure.
+    /// The kind of figure.
     pub section: Section,
     /// Of what.
     pub name: String,
     /// Both sides and the interval.
     pub change: Change,
-    /// What may be said of it.
+    /// The conclusion.
     pub verdict: Verdict,
 }
 
@@ -103,7 +103,7 @@ pub struct Diff {
     pub names: [String; 2],
     /// How many recordings each has.
     pub counts: [usize; 2],
-    /// What figures are divided by.
+    /// The divisor of figures.
     pub per: Per,
     /// CPU-seconds of capacity per unit, the mean of each side.
     pub capacity: [f64; 2],
@@ -115,7 +115,7 @@ pub struct Diff {
     stacks: [flame::Stacks; 2],
     /// In what the machines or commands differ.
     pub differences: Vec<String>,
-    /// What a reader must know: what could not be compared, what is missing.
+    /// Notes for the reader: figures that could not be compared, or are missing.
     pub notes: Vec<String>,
 }
 
@@ -174,7 +174,7 @@ impl Diff {
 
         let (mut shared, missing) = sections(&quantities);
         if views.len() > 1 {
-            // What is counted differs, so that most would seem to have come or gone.
+            // The sides counted different events, so that most would seem to have come or gone.
             shared.retain(|s| *s != Section::Events);
         }
         notes.extend(missing);
@@ -206,7 +206,7 @@ impl Diff {
         Ok(diff)
     }
 
-    /// Whether neither side can tell how much its runs vary.
+    /// Whether the spread of runs is unknown on both sides.
     pub fn is_unproven(&self) -> bool {
         self.counts == [1, 1]
     }
@@ -401,7 +401,7 @@ fn differences(sides: [Side<'_>; 2]) -> Vec<String> {
         .collect()
 }
 
-/// What a reader must know of the recordings themselves.
+/// Notes for the reader on the recordings themselves.
 fn left_unsaid(sides: [Side<'_>; 2]) -> Vec<String> {
     let mut notes = Vec::new();
     for (letter, side) in ["A", "B"].into_iter().zip(sides) {

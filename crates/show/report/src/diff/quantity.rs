@@ -1,4 +1,4 @@
-//! What two recordings can be compared by: every figure of one recording, by name.
+//! The figures by which two recordings are compared: every figure of one recording, by name.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use crate::findings::Findings;
 use crate::onion::{Layer, Onion};
 use crate::tenants::{Naming, Tenancy};
 
-/// What kind of figure a quantity is. Quantities are ranked within their section, since seconds of a CPU, seconds of
-/// a sleeping thread and bytes cannot be weighed against each other.
+/// The kind of figure that a quantity is. Quantities are ranked within their section, since seconds of a CPU,
+/// seconds of a sleeping thread and bytes cannot be weighed against each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Section {
     /// Causes, of all layers together.
@@ -138,12 +138,12 @@ pub struct Figure {
     pub error: f64,
 }
 
-/// What one recording says, by section and name.
+/// The figures of one recording, by section and name.
 #[derive(Clone, Debug, Default)]
 pub struct Quantities {
     /// The figures.
     pub of: BTreeMap<(Section, String), Figure>,
-    /// Sections whose tables the recording has, though perhaps without a row.
+    /// Sections with a table in the recording, though perhaps without a row.
     pub sections: Vec<Section>,
     /// Seconds observed.
     pub elapsed: f64,

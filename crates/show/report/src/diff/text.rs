@@ -109,7 +109,7 @@ fn of_section(out: &mut String, diff: &Diff, section: Section, width: usize) {
     }
 }
 
-/// What is left for names beside the figures.
+/// The width left for names beside the figures.
 fn name_width(width: usize) -> usize {
     width.saturating_sub(60).clamp(18, 60)
 }

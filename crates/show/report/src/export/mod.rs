@@ -15,7 +15,7 @@ pub use perfetto::perfetto;
 pub use pprof::pprof;
 pub use speedscope::speedscope;
 
-/// What marks a frame of the kernel.
+/// The mark of a frame of the kernel.
 const KERNEL: &str = "_[k]";
 
 /// Reasons to be off CPU. Stacks of older recordings begin with one of them, or with nothing.

@@ -175,7 +175,7 @@ fn cpus(trace: &mut Trace, table: &cpu_time::Reader<'_>) {
     }
 }
 
-/// What is told of a thread.
+/// The tracks of a thread.
 const TOLD: [&str; 4] = ["cpu", "spin", "off-cpu", "waiting for a CPU"];
 
 fn thread_tracks(trace: &mut Trace, table: &threads::Reader<'_>) {

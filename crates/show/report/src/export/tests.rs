@@ -146,7 +146,7 @@ fn frames_have_the_files_of_their_runs() {
     assert_eq!(files("a_[k]", ""), "?");
 }
 
-/// Runs a program on a file; `None`, with words, where there is none.
+/// Runs a program on a file; `None`, with a message, if it is not installed.
 fn run(program: &str, args: &[&str], skip: &str) -> Option<String> {
     let Ok(out) = std::process::Command::new(program).args(args).output() else {
         eprintln!("skipped: {skip}");

@@ -10,9 +10,9 @@ use crate::wrap::wrap;
 pub struct Purchase {
     /// The program.
     pub name: String,
-    /// What the throughput is of.
+    /// The unit of work that throughput counts.
     pub unit: String,
-    /// What prices are in.
+    /// The currency of prices.
     pub currency: String,
     /// Units a second that are wanted.
     pub throughput: Option<f64>,
@@ -24,7 +24,7 @@ pub struct Purchase {
     pub chosen: Option<usize>,
     /// A fix with which a cheaper machine meets it.
     pub instead: Option<Instead>,
-    /// What to beware of.
+    /// Warnings.
     pub notes: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ pub struct Offered {
     pub chance: f64,
     /// It has less memory than the program used.
     pub too_small: bool,
-    /// What it does.
+    /// The forecast for it.
     pub told: Told,
 }
 
@@ -52,7 +52,7 @@ pub struct Instead {
     pub price: f64,
     /// The fix.
     pub fix: String,
-    /// What it multiplies the throughput by.
+    /// The factor by which it multiplies the throughput.
     pub gain: f64,
     /// How likely the machine meets the target then.
     pub chance: f64,

@@ -1,4 +1,4 @@
-//! What was foretold: a curve over CPUs with its bands, what comes first at each point, and what fixes give.
+//! A forecast: a curve over CPUs with its bands, what comes first at each point, and the gains of fixes.
 
 mod buy;
 #[cfg(test)]
@@ -20,11 +20,11 @@ pub struct Answer {
     pub reproduced: Option<(bool, String)>,
     /// The program.
     pub name: String,
-    /// What the throughput is of.
+    /// The unit of work that throughput counts.
     pub unit: String,
     /// The machine.
     pub machine: String,
-    /// What was measured: CPUs and throughput.
+    /// The measured point: CPUs and throughput.
     pub recorded: Option<(f64, f64)>,
     /// Fixes that were made.
     pub fixes: Vec<String>,
@@ -34,11 +34,11 @@ pub struct Answer {
     pub ranked: Vec<Fixed>,
     /// By what share two simulations of the same point differ.
     pub scatter: f64,
-    /// What to beware of.
+    /// Warnings.
     pub notes: Vec<String>,
 }
 
-/// A point that was foretold.
+/// A predicted point.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
     /// CPUs in use.
@@ -176,7 +176,7 @@ impl Answer {
         (best.cpus < self.points.last()?.cpus).then_some(best)
     }
 
-    /// The first point that gives less than half of what as many times the first point would: the knee.
+    /// The first point below half of the first point's throughput times the ratio of CPUs: the knee.
     pub fn knee(&self) -> Option<&Told> {
         let first = self.points.first()?;
         let one = first.throughput / first.cpus;
@@ -223,7 +223,7 @@ impl Answer {
         out
     }
 
-    /// What the curve says, a line each.
+    /// The conclusions from the curve, a line each.
     pub fn lines(&self) -> Vec<String> {
         let figure = three;
         let mut out = Vec::new();

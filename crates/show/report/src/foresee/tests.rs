@@ -51,6 +51,6 @@ fn fixes_that_give_nothing_share_a_line() {
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[1].starts_with("lock a removed"), "{text}");
     assert_eq!(lines[2..], ["less than 2 %: ticks off, huge-pages", "slower: smt off (x0.50)"], "{text}");
-    // Whoever reads the table by machine has all of them.
+    // Programs that read the table get all of them.
     assert_eq!(a.tables()[1].num_rows(), 4);
 }

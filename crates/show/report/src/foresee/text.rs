@@ -7,8 +7,8 @@ use super::{Answer, Fixed};
 use crate::onion::Onion;
 use crate::wrap::wrap;
 
-/// Fixes that give something, a row each; the others in a line or two. What changes less than this share is within the simulation's own
-/// scatter.
+/// Fixes with a gain, a row each; the others in a line or two. A gain below the share `scatter` is within the
+/// simulation's own scatter.
 pub(super) fn ranked(all: &[Fixed], scatter: f64, width: usize, text: usize) -> String {
     let gives = |f: &&Fixed| f.gain > 1.0 + scatter;
     let (better, rest): (Vec<&Fixed>, Vec<&Fixed>) = all.iter().partition(gives);
@@ -35,7 +35,7 @@ pub(super) fn ranked(all: &[Fixed], scatter: f64, width: usize, text: usize) -> 
 /// The simulated recording holds no observation.
 pub fn render(answer: &Answer, recording: &Recording, width: usize) -> Result<String, ncpu_schema::Error> {
     let text = width.min(120);
-    // Whoever reads nothing else is to read this.
+    // The warning comes first, for readers who read nothing else.
     let mut out = match &answer.reproduced {
         Some((false, words)) => wrap(words, text, "", "  "),
         _ => String::new(),

@@ -1,4 +1,4 @@
-//! The curve of what was foretold, for the HTML page.
+//! The curve of a forecast, for the HTML page.
 
 use std::fmt::Write;
 

@@ -36,8 +36,8 @@ pub(super) enum Cell {
     Markup(f64, String),
 }
 
-/// A table whose rows are sorted by column `by` already, largest first; no column is marked where
-/// there is none of that number.
+/// A table with rows already sorted by column `by`, largest first; no column is marked if `by` is not the
+/// number of a column.
 pub(super) fn table(out: &mut String, name: &str, heads: &[Head<'_>], by: usize, rows: Vec<Vec<Cell>>) {
     let total = rows.len();
     let _ = write!(

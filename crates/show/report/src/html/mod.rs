@@ -126,7 +126,7 @@ fn head(out: &mut String, title: &str) {
     );
 }
 
-/// Who made it, the script and its data.
+/// The version that recorded it, the script and its data.
 fn foot(out: &mut String, recorded_by: &str, data: &serde_json::Value) {
     let by = if recorded_by.is_empty() {
         String::new()

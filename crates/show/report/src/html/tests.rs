@@ -241,7 +241,7 @@ fn who_everybody_waited_for_is_a_flame_graph() {
     // Without a stack it is what was done alone.
     let told = "asleep for a time in nanosleep;main;retry 4000000\nrunning;main;load;parse 4000000\nwaiting for a timer 2000000\n";
     assert!(graph.ends_with(&format!("id=stacks-waited-for tabindex=0>{told}")), "{graph}");
-    // Where no CPU waited for anybody, there is none.
+    // Where no CPU waited for a thread, there is no graph.
     assert!(!path(&[]).contains("flame-waited-for"));
 }
 

@@ -44,7 +44,7 @@ const EVENTS: [(&str, Head); 5] = [
     ("majf", number("major faults", "faults that waited for I/O")),
 ];
 
-/// What the recording tells apart.
+/// The states that the recording has.
 struct Told {
     /// Whether time in user code and time in the kernel are separate: `run` and `watch` leave system calls untraced.
     split: bool,
@@ -119,7 +119,7 @@ pub(super) fn section(out: &mut String, recording: &Recording) {
     out.push_str("</section>");
 }
 
-/// What the threads of each role did.
+/// The time of the threads of each role.
 fn lives(out: &mut String, t: &Table) {
     let _ = write!(
         out,

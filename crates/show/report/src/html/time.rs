@@ -39,7 +39,7 @@ fn busy(state: CpuState) -> (&'static str, Layer) {
     }
 }
 
-/// What the heat map can show: word, and the states in it.
+/// Choices of the heat map: word, and the states in it.
 const HEAT: [(&str, &[CpuState]); 5] = [
     ("busy", &BUSY),
     ("the program", &[CpuState::Program, CpuState::Spin]),
@@ -112,7 +112,7 @@ impl Bins {
         self.ends.len()
     }
 
-    /// What was put together, for the reader.
+    /// Notes for the reader on rows and columns that were put together.
     fn folded(&self) -> String {
         let mut words = Vec::new();
         if self.rows.len() < self.cpus {

@@ -8,7 +8,7 @@ use ncpu_machine::shell_word;
 
 use super::{Status, is_sysctl, judge, planned};
 
-/// What to run so that `reading` becomes `fit`; `None` where nothing sets it.
+/// The command that sets `reading` to `fit`; `None` where nothing sets it.
 pub(super) fn command(reading: &Reading, fit: u64) -> Option<String> {
     Some(match &reading.knob {
         Knob::Sysctl(_) | Knob::Field { .. } => {
@@ -67,7 +67,7 @@ fn sysctl(knob: &Knob, fit: u64) -> Option<(&'static str, String)> {
     }
 }
 
-/// What would lift a limit that was reached, or nearly.
+/// A file to write to lift a limit that was reached, or nearly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lift {
     /// The limit.
@@ -76,12 +76,12 @@ pub struct Lift {
     pub why: String,
     /// The file that sets it.
     pub file: PathBuf,
-    /// What to write there.
+    /// The value to write.
     pub value: String,
 }
 
-/// What lifts the limits that were reached, or nearly, and bind a program of the control groups with these paths: sysctls,
-/// and files of these groups and of those above them. CPU limits are not among them.
+/// Files to write to lift the limits that were reached, or nearly, and that bind a program of the control groups with
+/// these paths: sysctls, and files of these groups and of those above them. CPU limits are not among them.
 pub fn lifts(limits: &Limits, groups: &[String]) -> Vec<Lift> {
     let binds = |group: &str| {
         let below =

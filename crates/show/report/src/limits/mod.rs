@@ -14,8 +14,8 @@ use rules::Machine;
 
 /// From this share of a limit on its use is near it.
 const NEAR: f64 = 0.8;
-/// What follows memory is reckoned from what the kernel calls MemTotal, which is less than what it
-/// saw when it sized the limit: a limit within a quarter of the need is the kernel's own.
+/// Limits that follow memory are computed from the kernel's MemTotal, which is less than the memory it saw
+/// when it sized the limit: a limit within a quarter of the need is the kernel's own.
 const TOLERANCE: f64 = 0.75;
 
 /// How a limit stands.
@@ -52,7 +52,7 @@ pub struct Judged<'a> {
     pub status: Status,
     /// Per cent used.
     pub percent: Option<f64>,
-    /// What would fit; `None` where nothing tells.
+    /// A value that would fit; `None` where it is not known.
     pub fit: Option<u64>,
     /// Why: the formula and its source, or the use.
     pub why: String,
@@ -239,14 +239,15 @@ pub fn settings(limits: &Limits) -> Table {
     out.finish()
 }
 
-/// Who decides what a limit is on another machine.
+/// The origin of a limit's value on another machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// The kernel, when it boots.
     Boot,
     /// Nobody: it is the same number on every machine.
     Fixed,
-    /// Whoever set it on this machine (a file of /etc/sysctl.d, the command line), if that goes along.
+    /// An administrator's setting of this machine (a file of /etc/sysctl.d, the command line), if it is
+    /// copied.
     Set,
 }
 
@@ -266,11 +267,11 @@ impl By {
 pub struct Planned<'a> {
     /// The limit as it is here.
     pub reading: &'a Reading,
-    /// What it would be there if nothing is changed: what the kernel sizes at boot, or today's value.
+    /// Its value there if nothing is changed: the kernel's at boot, or today's.
     pub there: u64,
-    /// Who decides what it would be there.
+    /// The origin of that value.
     pub by: By,
-    /// What the planned machine needs.
+    /// The value that the planned machine needs.
     pub fit: u64,
     /// Whether it would be too small.
     pub small: bool,
@@ -278,8 +279,8 @@ pub struct Planned<'a> {
     pub why: &'static str,
 }
 
-/// What the limits of this machine would be on another: those for which there is a rule, too small
-/// ones first.
+/// The values that the limits of this machine would have on another: those with a rule, too small ones
+/// first.
 pub fn planned(limits: &Limits, planned: Size) -> Vec<Planned<'_>> {
     let here = Machine { size: limits.size, hz: limits.hz };
     let planned = Machine { size: planned, hz: limits.hz };
@@ -288,7 +289,7 @@ pub fn planned(limits: &Limits, planned: Size) -> Vec<Planned<'_>> {
         .iter()
         .filter_map(|r| {
             let (rule, value) = (rules::of(&r.limit)?, r.value?);
-            // A value that is not the kernel's for this machine was set by somebody, and goes along.
+            // A value that is not the kernel's for this machine was set by an administrator, and is copied.
             let own = rule.boot.filter(|boot| {
                 let ratio = value as f64 / (boot(here) as f64).max(1.0);
                 (TOLERANCE..=1.0 / TOLERANCE).contains(&ratio)

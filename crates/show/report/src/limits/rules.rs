@@ -1,4 +1,4 @@
-//! What a machine of a size needs of each limit, and why.
+//! The values of limits that a machine of a size needs, and why.
 //!
 //! Three sources only: the kernel's own formula, where it sizes the limit at boot; the number of
 //! things the kernel or the C library makes for each CPU; and figures the kernel itself uses per CPU:
@@ -22,10 +22,9 @@ pub(super) struct Machine {
 pub(super) struct Rule {
     /// The limit, as [`ncpu_machine::limits::Reading::limit`] names it.
     pub limit: &'static str,
-    /// What the kernel sets it to when it boots on such a machine; `None` where it is one number for
-    /// all machines.
+    /// The kernel's value at boot on such a machine; `None` where it is one number for all machines.
     pub boot: Option<fn(Machine) -> u64>,
-    /// What such a machine needs.
+    /// The value that such a machine needs.
     pub need: fn(Machine) -> u64,
     /// The need in words, and where it is from.
     pub why: &'static str,
@@ -155,19 +154,19 @@ pub(super) const RULES: &[Rule] = &[
         limit: "kernel.threads-max",
         boot: Some(threads_max),
         need: |m| threads_max(m).min(pid_max(m)),
-        why: "as many as there are pid numbers, where their stacks (16 KiB) fit into 1/8 of memory (kernel/fork.c)",
+        why: "one for each pid number, if their stacks (16 KiB) fit into 1/8 of memory (kernel/fork.c)",
     },
     Rule {
         limit: "CONFIG_NR_CPUS",
         boot: None,
         need: |m| m.size.cpus,
-        why: "CPUs beyond it stay off: the kernel must be built for as many",
+        why: "CPUs beyond it stay off: the kernel must be built for them",
     },
     Rule {
         limit: "CONFIG_NODES_SHIFT",
         boot: None,
         need: |m| m.size.nodes,
-        why: "memory of nodes beyond it stays off: the kernel must be built for as many",
+        why: "memory of nodes beyond it stays off: the kernel must be built for them",
     },
     Rule {
         limit: "physical addresses",

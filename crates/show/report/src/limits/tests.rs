@@ -18,7 +18,7 @@ fn reading(limit: &str, area: Area, value: u64, used: u64, knob: Knob) -> Readin
     }
 }
 
-/// 64 CPUs, 512 GiB and somebody who set pid_max as the blog's Solaris had it.
+/// 64 CPUs, 512 GiB, and pid_max set as on the blog's Solaris.
 fn limits() -> Limits {
     let cgroup = |path: &str| Scope::Cgroup(path.into());
     let mut throttled = reading(
@@ -96,7 +96,10 @@ fn worst_first_each_with_its_fit() {
             (Status::Small, "kernel.pid_max".into(), Some(65_536)),
         ]
     );
-    assert!(judged[4..].iter().all(|j| j.0 == Status::Ok), "a peak of file cache is no problem: {judged:?}");
+    assert!(
+        judged[4..].iter().all(|j| j.0 == Status::Ok),
+        "a peak of file cache is not a problem: {judged:?}"
+    );
 }
 
 #[test]
@@ -181,6 +184,6 @@ fn limits_that_were_met_are_lifted_where_they_bind() {
         both.sort();
         assert_eq!(both, [machine.clone(), group.clone()], "{own}");
     }
-    // What merely does not fit the machine is left alone.
+    // A limit that merely does not fit the machine is left alone.
     assert!(lifts(&limits(), &["/a".into()]).iter().all(|l| l.limit != "kernel.pid_max"));
 }

@@ -48,7 +48,7 @@ fn machine(size: Size, hz: Option<u64>) -> String {
 fn amount(n: Option<u64>, unit: Unit) -> String {
     let Some(n) = n else { return "-".into() };
     match unit {
-        // What is this large was set to mean none.
+        // A value this large was set to mean no limit.
         _ if n >= 1 << 62 => "no limit".into(),
         Unit::Bytes => bytes(n),
         Unit::KiB => bytes(n.saturating_mul(1024)),

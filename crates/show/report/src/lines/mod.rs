@@ -26,7 +26,7 @@ pub fn text(
         return out;
     }
     let several = objects.len() > 1;
-    // What to do first, before the rows scroll it away.
+    // The most important action first, before the rows scroll it away.
     let first = what_to_do(findings, 0);
     if !first.is_empty() {
         out += &fitted(&format!("first: {first}"), width, 7);

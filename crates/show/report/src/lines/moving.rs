@@ -34,7 +34,7 @@ struct Word<'a> {
     start: u64,
     size: u64,
     name: &'a str,
-    /// The finding that tells of it.
+    /// The finding on it.
     finding: Option<u64>,
     /// Of an array: bytes from element to element.
     stride: Option<u64>,
@@ -55,10 +55,10 @@ impl Word<'_> {
     }
 }
 
-/// What is larger than the lines there are is no word.
+/// A word is no larger than a line.
 const LINE: u64 = 64;
 
-/// What was counted of a group of accesses.
+/// Counts of a group of accesses.
 #[derive(Clone, Default)]
 struct Sum {
     local: u64,
@@ -105,7 +105,7 @@ impl Sum {
     }
 }
 
-/// What one word of a line was met with.
+/// Accesses to one word of a line.
 #[derive(Default)]
 struct Place {
     name: String,
@@ -242,7 +242,7 @@ fn tables(ranked: &[Ranked], findings: &findings::Reader<'_>) -> Moving {
         let finding = places.values().filter_map(|p| p.finding).min();
         let row = finding.and_then(|f| findings.rows().find(|&r| findings.finding.get(r) == Some(f)));
         let sharing = sharing(places, sum);
-        // Padding parts words; it does not help those who want the same one.
+        // Padding parts words; it does not help threads that want the same word.
         let fix = row.filter(|_| matches!(sharing, "false" | "both")).and_then(|r| findings.fix.get(r));
         let mut names: Vec<&str> = Vec::new();
         let mut by_heat: Vec<&Place> = places.values().collect();
@@ -406,7 +406,7 @@ pub fn moving_text(moving: &Moving, totals: &access_totals::Reader<'_>, most: us
     out
 }
 
-/// Places in the code told of a line.
+/// Places in the code shown for a line.
 const PLACES: usize = 8;
 
 fn places(offsets: &Table, number: u64, width: usize) -> String {

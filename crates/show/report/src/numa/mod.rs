@@ -74,14 +74,14 @@ pub struct Process {
     pub name: String,
     /// Its threads when it was looked at, or the CPUs it kept busy where those are more.
     pub threads: u64,
-    /// Where its memory and its CPU time are. Without its programs' and libraries' text, unless that is
-    /// all there is.
+    /// Where its memory and its CPU time are. The text of its programs and libraries counts only if there
+    /// is nothing else.
     pub placement: Placement,
     /// Bytes in transparent huge pages.
     pub thp: Option<u64>,
     /// Bytes in hugetlb pages by page size and node.
     pub hugetlb: BTreeMap<u64, BTreeMap<u32, u64>>,
-    /// What it asked for.
+    /// Its requests.
     pub requests: Vec<Request>,
     /// Whether any policy but the default holds for any of its memory.
     pub asked: bool,
@@ -230,7 +230,7 @@ impl Numa {
             self.nodes.push(Node { id, cpus, memory, pages: NodePages::default() });
         }
         self.nodes.sort_by_key(|n| n.id);
-        // What was counted is of all intervals.
+        // Counts are summed over all intervals.
         for node in &mut self.nodes {
             let mut elapsed = 0.0;
             for r in t.rows().filter(|&r| id(&t.node, r) == Some(node.id)) {
@@ -434,14 +434,14 @@ struct Pages<'a> {
 }
 
 impl Process {
-    /// What would bring its memory to its threads; `None` where nothing is to be gained.
+    /// The command that would bring its memory to its threads; `None` where nothing is to be gained.
     pub fn remedy(&self) -> Option<String> {
         remedy(&self.placement, self.threads, !self.asked)
     }
 }
 
 impl Segment {
-    /// What would bring it to its users.
+    /// The command that would bring it to its users.
     pub fn remedy(&self) -> Option<String> {
         remedy(&self.placement, 2, true)
     }

@@ -1,11 +1,11 @@
-//! What was asked of the kernel, and what came of it.
+//! Requests to the kernel for a placement, and their effects.
 
 use std::collections::BTreeMap;
 
 use ncpu_machine::CpuSet;
 use ncpu_machine::numa_maps::{Mode, Policy};
 
-/// What came of a request.
+/// The effect of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
     /// The memory is where it was asked to be.
@@ -35,13 +35,13 @@ impl Effect {
 pub struct Request {
     /// The process that asked; `None` for a mount.
     pub pid: Option<u32>,
-    /// What for: heap, a segment …
+    /// The object: heap, a segment …
     pub object: String,
     /// The kernel's words, with where they were found: `interleave:0-7`, `mpol=bind:0`, `cpuset 0-3`.
     pub asked: String,
     /// Bytes it is about.
     pub bytes: u64,
-    /// What came of it.
+    /// Its effect.
     pub effect: Effect,
     /// Where the memory is, and why that may be.
     pub why: String,
@@ -66,7 +66,7 @@ pub fn judge(
             if over < 2 {
                 return None;
             }
-            // What is dealt out are pages, huge ones where there are such.
+            // Pages are dealt out, huge ones if there are any.
             let unit = if huge { page.max(2 << 20) } else { page };
             if bytes < 2 * unit * over as u64 {
                 return Some((Effect::Unknown, there));

@@ -3,8 +3,8 @@ use ncpu_table::Table;
 
 use super::{Effect, Numa, Verdict, render};
 
-/// Four nodes, one without CPUs; a process whose memory is all on node 3 though interleaving was asked
-/// for, one that is local, and a segment both map.
+/// Four nodes, one without CPUs; a process with all memory on node 3 though it asked for interleaving, one
+/// that is local, and a segment both map.
 fn tables() -> Vec<Table> {
     let time = Some(1.0);
     let mut nodes = numa_nodes::Rows::new();

@@ -1,4 +1,4 @@
-//! What a placement is called, and how much of its accesses are likely remote.
+//! The name of a placement, and the share of its accesses that are likely remote.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ const MOST: f64 = 0.8;
 /// Less CPU time than this (seconds) supports no verdict.
 const LEAST_CPU: f64 = 0.002;
 
-/// What a placement is.
+/// The kind of a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// Nobody ran, so nobody is remote.
@@ -56,7 +56,7 @@ pub struct Placement {
     pub memory: BTreeMap<u32, u64>,
     /// CPU-seconds by node.
     pub cpu: BTreeMap<u32, f64>,
-    /// What it is.
+    /// Its kind.
     pub verdict: Verdict,
     /// Share of accesses that are likely remote, by the model the verdict calls for.
     pub remote: f64,
@@ -66,7 +66,7 @@ pub struct Placement {
     pub distance: f64,
 }
 
-/// What else is known of a placement.
+/// Further properties of a placement.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hints {
     /// Share of the memory whose policy deals it out.
@@ -76,11 +76,11 @@ pub struct Hints {
 }
 
 impl Placement {
-    /// Judges. The model: an access comes from node `n` with `n`'s share of the CPU time, and goes to
-    /// node `m` with `m`'s share of the memory, whoever it comes from; remote is the sum over nodes of
-    /// cpu(n) × (1 − memory(n)). Memory that lies in blocks on the nodes whose threads touched it is not
-    /// used so: there each thread is taken to use the nearest memory as far as it goes, and remote is the
-    /// sum of what is left, max(0, cpu(n) − memory(n)).
+    /// Judges. The model: an access comes from node `n` with `n`'s share of the CPU time, and goes to node
+    /// `m` with `m`'s share of the memory, wherever it comes from; remote is the sum over nodes of cpu(n) ×
+    /// (1 − memory(n)). Memory that lies in blocks on the nodes of the threads that touched it is used in
+    /// another way: there each thread is taken to use the nearest memory as far as it goes, and remote is
+    /// the sum of the rest, max(0, cpu(n) − memory(n)).
     pub fn judge(
         memory: BTreeMap<u32, u64>,
         cpu: BTreeMap<u32, f64>,
@@ -97,7 +97,7 @@ impl Placement {
             cpu.keys().map(|&n| memory.keys().map(|&k| c(n) * m(k) * distances.get(n, k)).sum::<f64>()).sum()
         };
         let top = memory.iter().max_by_key(|(_, b)| **b).map_or(0, |(n, _)| *n);
-        // One who runs on one node and has memory on it and others.
+        // A program that runs on one node and has memory on it and others.
         let busiest = cpu.iter().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(n, _)| *n);
         let blocks = hints.together.is_some_and(|t| t >= 0.9) && hints.interleaved < 0.5;
         let verdict = if seconds < LEAST_CPU || bytes == 0.0 {

@@ -10,10 +10,10 @@ use super::evidence::{
 };
 use crate::causes::{Advice, When};
 
-/// The remedies of a layer whose size is no chance. A lock or a call is named only if
-/// that part alone matters. They name no command that changes how a program runs: whether more instances, another
-/// placement or huge pages help depends on what a report does not see, and each of them has made a program slower.
-/// `ncpu fix` tries them and measures.
+/// The remedies of a layer that is too large for chance. A lock or a call is named only if that part alone
+/// matters. They name no command that changes how a program runs: whether more instances, another placement or
+/// huge pages help depends on facts that a report does not see, and each of them has made a program slower. `ncpu
+/// fix` tries them and measures.
 pub(super) fn of(layer: Layer, context: &Context<'_>) -> Vec<Advice> {
     let causes = context.causes;
     let advice = |cases: Vec<Case>| cases.iter().find_map(|case| case.advice(layer, causes));

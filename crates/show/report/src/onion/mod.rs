@@ -1,10 +1,10 @@
 //! The onion: every CPU-second of an observation in exactly one layer, ranked by what could come
 //! back.
 //!
-//! Exact times (from `sched_switch`, the lock and the interrupt tracepoints) are never estimated
-//! again. What tracepoints cannot tell — what a thread on CPU was executing — is split by timer
-//! samples, and what idle CPUs were idle for by the leader's timer; each such figure carries its
-//! sampling error.
+//! Exact times (from `sched_switch`, the lock and the interrupt tracepoints) are never estimated again.
+//! Time that tracepoints cannot divide is split by timer samples: the code that a thread on CPU was
+//! executing, and the reasons of idle CPUs by the leader's timer; each such figure carries its sampling
+//! error.
 
 mod advice;
 mod case;
@@ -45,16 +45,16 @@ pub struct Row {
     pub share: f64,
     /// Half-width of the 95 % interval in CPU-seconds; 0 where the figure is exact.
     pub error: f64,
-    /// What it consists of, most first.
+    /// Its parts, largest first.
     pub evidence: Vec<Evidence>,
     /// The remedies: most often one, none where none is known.
     pub advice: Vec<Advice>,
 }
 
 impl Row {
-    /// How many times as much the program could do in the same time if this layer were gone and its
-    /// capacity did what the rest of the capacity does: 1 / (1 − share). What Amdahl would say, so
-    /// an upper bound: removing one layer often uncovers the next.
+    /// The factor by which the program could do more in the same time if this layer were gone and its
+    /// capacity did the same as the rest: 1 / (1 − share). This is Amdahl's law, so an upper bound:
+    /// removing one layer often uncovers the next.
     pub fn gain(&self) -> f64 {
         1.0 / (1.0 - self.share).max(1e-3)
     }
@@ -69,7 +69,7 @@ impl Row {
         self.advice.iter().map(|advice| advice.words.as_str()).collect::<Vec<_>>().join("; ")
     }
 
-    /// [`Row::remedy`] of those that need this change.
+    /// [`Row::remedy`] with only the remedies that need this change.
     pub fn remedy_by(&self, change: Change) -> String {
         let words = self.advice.iter().filter(|advice| advice.change == change).map(|advice| &*advice.words);
         words.collect::<Vec<_>>().join("; ")
@@ -106,7 +106,7 @@ pub struct Onion {
     pub rows: Vec<Row>,
     /// Whether it was too short for shares and advice.
     pub short: bool,
-    /// What a reader must know: what was missing, dropped, or sampled.
+    /// Notes for the reader: missing, dropped, or sampled data.
     pub notes: Vec<String>,
 }
 
@@ -114,8 +114,8 @@ impl Onion {
     /// Peels a recording (or a live run gathered in memory).
     ///
     /// # Errors
-    /// There is no table `cpu_time`, or a table is not what the schema says: a column is missing or has another
-    /// type, or a state, class or reason is unknown.
+    /// The recording has no table `cpu_time`, or a table is not what the schema says: a column is missing or
+    /// has another type, or a state, class or reason is unknown.
     pub fn peel(recording: &Recording) -> Result<Onion, Error> {
         Onion::peel_with(recording, causes::current())
     }
@@ -159,7 +159,7 @@ impl Onion {
                 ),
             );
         }
-        // Where other programs took the CPUs, nothing was idle and there is no layer to tell it.
+        // Where other programs took the CPUs, nothing was idle and no layer shows it.
         if !rows.iter().any(|r| r.layer == Layer::RunQueue && r.share >= 0.01) {
             let held = |t: &&evidence::kinds::Throttled| t.held.0 > 0.05 * elapsed;
             notes.extend(
@@ -182,7 +182,7 @@ impl Onion {
         })
     }
 
-    /// What evidence is gathered from, and the layers.
+    /// The recording and the layers, from which evidence is gathered.
     ///
     /// # Errors
     /// As [`Onion::peel`].

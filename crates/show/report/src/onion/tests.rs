@@ -183,7 +183,7 @@ fn a_known_lock_has_its_remedy() {
     assert!(spin.remedy().contains("descriptor table"), "{}", spin.remedy());
 }
 
-/// The onion of a recording whose program has these samples, of class and detail, beside 100 of user code.
+/// The onion of a recording of a program with these samples, of class and detail, beside 100 of user code.
 fn sampled(rows: &[(SampleClass, &str, u64)]) -> Onion {
     let user = (CpuState::Program, SampleClass::User, "work", "db", 100);
     let rows = rows.iter().map(|(class, detail, n)| (CpuState::Program, *class, *detail, "db", *n));
@@ -282,7 +282,7 @@ fn a_lock_that_many_held_is_one_lock() {
     assert_eq!(evidence(&one), "mutex door of convoy in start_thread: 300 waits, 1.000 thread-s");
     let held = [("door", "convoy/1", 0.0, 0.7), ("door", "convoy/2", 0.0, 0.3)];
     assert!(evidence(&held).ends_with(", woken mostly by convoy/1"), "{}", evidence(&held));
-    // What only spins is known by its spinning.
+    // A lock with spinning only is known by its spinning.
     let spun = [("door", "convoy/1", 0.7, 0.0), ("gate", "convoy/2", 0.2, 0.0)];
     assert!(evidence(&spun).starts_with("mutex door of convoy"), "{}", evidence(&spun));
     let many = [("a", "convoy/1", 0.0, 0.4), ("b", "convoy/1", 0.0, 0.3), ("c", "convoy/1", 0.0, 0.3)];
@@ -502,7 +502,8 @@ fn what_the_schema_does_not_know_is_an_error_that_names_it() {
     }
 }
 
-/// The serial layer of [`recording`] where CPUs idled so many seconds for a thread, what it did, and its code.
+/// The serial layer of [`recording`] where CPUs idled for each thread: the thread, its activity, its code, and
+/// the seconds.
 fn serial_of<'a>(idled: impl IntoIterator<Item = (&'a str, &'a str, &'a str, f64)>) -> Row {
     let some = |text: &'a str| Some(text).filter(|t| !t.is_empty());
     let mut path = ncpu_schema::critical_path::Rows::new();
@@ -589,7 +590,7 @@ fn futexes_of_unknown_kind_are_told_and_no_more_workers_asked_for() {
     let row = serial(12.5, 30.0);
     assert!(row.lines().iter().any(|e| e == told), "{:?}", row.evidence);
     assert!(row.remedy().starts_with("threads wait in futexes of unknown kind"), "{}", row.remedy());
-    // A small part of the waiting, or of the time, says nothing about who waits for whom.
+    // A small part of the waiting, or of the time, does not show which threads wait for which.
     for (unknown, condition) in [(2.0, 30.0), (0.4, 0.0)] {
         let row = serial(unknown, condition);
         assert!(!row.lines().join("").contains("unknown kind"), "{:?}", row.evidence);

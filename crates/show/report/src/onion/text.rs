@@ -127,7 +127,7 @@ fn layer(out: &mut String, row: &Row, width: usize, name: usize) {
     }
 }
 
-/// What the program would do more in the same time if the layer's capacity went to its work.
+/// The factor by which the program would do more in the same time if the layer's capacity went to its work.
 fn gain(row: &Row) -> String {
     if row.layer.recoverable() && row.share >= SMALL { format!("x{:.2}", row.gain()) } else { String::new() }
 }

@@ -5,8 +5,8 @@ use ncpu_record::Recording;
 use ncpu_schema::{CpuState, Error, IdleReason, cpu_time, idle_time, summary};
 use ncpu_table::{Table, Type};
 
-/// What an observation says of some CPUs, those a program is bound to, so that its capacity is theirs alone. Which
-/// CPU idled for what is not known: the idle time of the other CPUs is subtracted from the reasons, lowest
+/// The part of an observation on some CPUs, those a program is bound to, so that its capacity is theirs alone. The
+/// reasons are not known by CPU: the idle time of the other CPUs is subtracted from the reasons, lowest
 /// [`IdleReason::bearing`] first.
 ///
 /// # Errors
@@ -46,9 +46,9 @@ pub fn within(recording: &Recording, cpus: &CpuSet) -> Result<Recording, Error> 
     Ok(out.with(kept))
 }
 
-/// What was observed from one moment to another: the rows of tables over time that lie in it, with times from its
-/// beginning on. Tables of the whole observation are left out, but for its summary. Rows of the `last` part may lie past
-/// its end: tables that were too large have coarser times.
+/// The part of an observation between two moments: the rows of tables over time that lie in it, with times from its
+/// beginning on. Tables of the whole observation are left out, but for its summary. Rows of the `last` part may lie
+/// past its end: tables that were too large have coarser times.
 ///
 /// # Errors
 /// A table is not what the schema says.

@@ -150,7 +150,7 @@ pub(super) fn verdict(ns: &[f64], layers: &[Layer]) -> String {
             growth(most)
         );
     }
-    // Another that may have grown as much is named too.
+    // Another layer whose growth could be the same is named too.
     let next = layers.iter().filter(|l| !disturbs(l)).nth(1);
     let rival = next.filter(|l| growth(l) >= 5.0 && growth(most) - growth(l) <= most.error.hypot(l.error));
     let rival = rival.map_or(String::new(), |l| {

@@ -12,12 +12,12 @@ use ncpu_table::{Table, figure};
 pub use layers::{Peel, layers_table};
 pub use text::render;
 
-/// What the tables `scale`, `laws`, `curves` and `layers` tell.
+/// The contents of the tables `scale`, `laws`, `curves` and `layers`.
 #[derive(Clone, Debug, Default)]
 pub struct Scale {
-    /// What was run.
+    /// The command that was run.
     pub command: String,
-    /// What the throughput is of.
+    /// The metric of throughput.
     pub metric: String,
     /// The curves.
     pub series: Vec<Series>,
@@ -25,7 +25,7 @@ pub struct Scale {
     pub points: Option<Table>,
     /// Layers at each point, where they were peeled.
     pub layers: Option<Table>,
-    /// What to beware of.
+    /// Warnings.
     pub notes: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ pub struct Scale {
 pub struct Series {
     /// Its name, where there are several.
     pub name: String,
-    /// What was measured, in the order of N.
+    /// The measured points, in the order of N.
     pub points: Vec<Point>,
     /// The laws, Amdahl's first.
     pub laws: Vec<Law>,
@@ -196,7 +196,7 @@ fn law(t: &Table, r: usize) -> Law {
 }
 
 impl Series {
-    /// What the laws say, a line each.
+    /// The conclusions from the laws, a line each.
     pub fn lines(&self) -> Vec<String> {
         let percent = |x: f64| {
             format!("{:.3}", 100.0 * x).trim_end_matches('0').trim_end_matches('.').to_string() + " %"

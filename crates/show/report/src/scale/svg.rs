@@ -15,7 +15,7 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 46.0;
 
-/// Okabe and Ito's colours, told apart by the colour-blind too.
+/// Okabe and Ito's colours, which colour-blind readers can distinguish.
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
 
 /// Works on white and on black.
@@ -329,7 +329,7 @@ fn stacked(ns: &[f64], all: &[layers::Layer]) -> String {
     for (i, n) in ns.iter().enumerate() {
         let mut below = 0.0;
         let x = LEFT + slot * (i as f64 + 0.15);
-        // What grows most on top, where its growth is seen.
+        // The layer that grows most goes on top, where its growth is visible.
         for layer in all.iter().rev().filter(|l| l.costs[i] > 0.0) {
             let (y1, y0) = (p.y(below + layer.costs[i]), p.y(below));
             let _ = write!(

@@ -94,7 +94,7 @@ fn growing(table: &Table, width: usize, text_width: usize) -> String {
     let (ns, all) = layers::by_growth(table);
     let mut out = wrap(&layers::verdict(&ns, &all), text_width, "", "  ");
     out += "CPU time for a unit of work by layer; that of the program's layers at the smallest N is 100:\n";
-    // Always the first and the last, and as many of those between as fit.
+    // Always the first and the last, and those between if they fit.
     let room = (width.saturating_sub(42) / 9).clamp(2, 12);
     let step = ns.len().saturating_sub(1).div_ceil(room - 1).max(1);
     let mut at: Vec<usize> = (0..ns.len()).step_by(step).collect();

@@ -36,8 +36,8 @@ const PRIOR: f64 = 0.01;
 /// Rounds of fitting rows and columns; they converge long before.
 const ROUNDS: usize = 500;
 
-/// A matrix like `seed` whose rows and columns have these sums, by fitting them in turn. All of `seed` is above 0 where its row and its
-/// column are.
+/// A matrix like `seed` with these sums of rows and columns, by fitting them in turn. All of `seed` is above 0 where
+/// its row and its column are.
 pub(super) fn fit(seed: &[Vec<f64>], rows: &[f64], columns: &[f64]) -> Vec<Vec<f64>> {
     let mut cells = seed.to_vec();
     for _ in 0..ROUNDS {
@@ -184,7 +184,7 @@ fn divide_running(
     Ok(())
 }
 
-/// Divides the idle time of CPUs: of each reason as much as the machine has.
+/// Divides the idle time of CPUs; the sum of each reason is the machine's.
 fn divide_idle(
     recording: &impl Tables,
     all: &cpu_time::Reader<'_>,

@@ -84,7 +84,7 @@ fn largest(tenancy: &Tenancy) -> Option<Lost> {
     (most.threads >= WORTH * tenancy.capacity).then_some(most)
 }
 
-/// What is wrong, or that nothing is.
+/// The largest problem, or that there is none, in a sentence.
 pub(crate) fn sentence(tenancy: &Tenancy) -> String {
     let Some(first) = largest(tenancy) else {
         return "No tenant lost more than 1 % of the capacity to another.".into();

@@ -43,7 +43,7 @@ const ORDER: [Layer; Layer::ALL.len()] = [
     Layer::Idle,
 ];
 
-/// What the program does is told by the other layers.
+/// Layers outside the program; its own activity is in the other layers.
 const NOT_THE_PROGRAMS: [Layer; 4] = [Layer::Others, Layer::Ncpu, Layer::Steal, Layer::Unseen];
 
 /// A stretch of time.

@@ -79,7 +79,7 @@ fn three_phases_are_three_onions() {
     assert!((seconds(0, Layer::Serial) - 2.0).abs() < 1e-9 && (seconds(0, Layer::User) - 2.0).abs() < 1e-9);
     assert!((seconds(1, Layer::UserLock) - 1.6).abs() < 1e-9, "{:?}", onions[1].2.rows);
     assert!((seconds(2, Layer::Faults) / 4.0 - 0.65).abs() < 0.05, "{:?}", onions[2].2.rows);
-    // What lies in one phase is no evidence in another.
+    // Evidence of one phase is not evidence in another.
     let says = |i: usize, what: &str| onions[i].2.rows.iter().any(|r| r.lines().join("\n").contains(what));
     assert!(says(1, "the_lock") && !says(0, "the_lock") && !says(2, "the_lock"));
     // Parts sum up to the whole.

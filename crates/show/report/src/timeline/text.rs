@@ -90,7 +90,7 @@ pub fn render(timeline: &Timeline, onions: &[(f64, f64, Onion)], width: usize) -
 /// Shares by layer of each column that is drawn, by phase. No column belongs to two phases, and each phase has one.
 fn drawn(timeline: &Timeline, phases: &[(usize, usize)], room: usize) -> Vec<Vec<Vec<f64>>> {
     let by = timeline.columns.len().div_ceil(room.max(1)).max(1);
-    // What rounding up takes too much goes to coarser columns, not to the right of the screen.
+    // The excess of rounding up makes columns coarser, and does not go beyond the right of the screen.
     let needs = |by: usize| phases.iter().map(|(from, to)| (to - from).div_ceil(by)).sum::<usize>();
     let by = (by..).find(|by| needs(*by) <= room || *by > timeline.columns.len()).unwrap_or(by);
     let columns = |(from, to): &(usize, usize)| {
@@ -107,7 +107,7 @@ fn chart(out: &mut String, timeline: &Timeline, drawn: &[Vec<Vec<f64>>]) {
             _ => String::new(),
         };
         let _ = write!(out, "{label:>MARGIN$}");
-        // What lies at the middle of the cell.
+        // The layer at the middle of the cell.
         let height = 1.0 - (row as f64 + 0.5) / ROWS as f64;
         for (i, phase) in drawn.iter().enumerate() {
             if i > 0 {
@@ -127,7 +127,7 @@ fn chart(out: &mut String, timeline: &Timeline, drawn: &[Vec<Vec<f64>>]) {
     }
 }
 
-/// A rule with the beginnings of phases below it, as many as have room.
+/// A rule with the beginnings of phases below it, if they have room.
 fn axis(out: &mut String, timeline: &Timeline, phases: &[(usize, usize)], drawn: &[Vec<Vec<f64>>]) {
     let rule: Vec<String> = drawn.iter().map(|phase| "-".repeat(phase.len())).collect();
     let rule = rule.join("+");

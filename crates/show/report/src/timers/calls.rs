@@ -77,12 +77,12 @@ fn percentile<T: Copy>(sorted: &[T], p: f64) -> Option<T> {
     sorted.get(rank.max(1) - 1).copied()
 }
 
-/// What wakes a call's waiters, of waits that began evenly spread over the tick. Ticks make them late by
-/// half a tick and more (`late` is the median, us), and gather their ends just behind ticks; a timer of
-/// high resolution leaves the ends as spread as the beginnings, but on a machine so busy that threads
-/// get a CPU only at its next tick. The measure of that is the shortest part of a tick that holds half of
-/// the ends, so that up to half of them may have been disturbed (the shortest half: Andrews and others,
-/// "Robust Estimates of Location", 1972): close to 0, or close to a half.
+/// What wakes a call's waiters, a tick or a timer, by waits that began evenly spread over the tick. Ticks
+/// make them late by half a tick and more (`late` is the median, us), and gather their ends just behind
+/// ticks. A timer of high resolution leaves the ends as spread as the beginnings, except on a machine so
+/// busy that threads get a CPU only at its next tick. The measure of that is the shortest part of a tick
+/// that holds half of the ends, so that up to half of them may have been disturbed (the shortest half:
+/// Andrews and others, "Robust Estimates of Location", 1972): close to 0, or close to a half.
 fn woken_by(phases: &[u64], late: Option<f64>, tick: u64) -> Option<&'static str> {
     if late? * 1e3 < tick as f64 / 4.0 {
         return Some("hrtimer");
@@ -209,7 +209,7 @@ pub fn by_time(waits: &timeouts::Reader<'_>, machine: &timer_machine::Reader<'_>
     out.finish()
 }
 
-/// What the machine's timers run by, in a line of words.
+/// The clocks and the tick that the machine's timers run by, in a line of words.
 pub fn machine_line(machine: &timer_machine::Reader<'_>) -> String {
     let ns = |column: Option<u64>| column.map_or("-".into(), duration);
     let hz = 1_000_000_000 / tick(machine).max(1);

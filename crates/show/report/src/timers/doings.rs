@@ -1,4 +1,4 @@
-//! What each CPU spends on the kernel's housekeeping, and CPU 0 against the rest.
+//! Time of each CPU in the kernel's housekeeping, and CPU 0 against the rest.
 
 use ncpu_schema::{Doing, cpu_doings};
 use ncpu_table::{Column, Kind, Table, Unit};
@@ -52,8 +52,8 @@ pub fn doings(raw: &cpu_doings::Reader<'_>) -> Table {
     out.finish()
 }
 
-/// CPU 0 against the rest, and who keeps the time, in words; `table` is what [`doings`] gives, `tick` the
-/// length of a tick, ns.
+/// CPU 0 against the rest, and the CPU that keeps the time, in words; `table` is the result of [`doings`],
+/// `tick` the length of a tick, ns.
 pub fn doings_line(table: &Table, tick: u64) -> String {
     let rows = || (0..table.num_rows()).filter_map(|r| Some((table.int(r, "CPU")?, table.number(r, "all")?)));
     let mut line = String::new();

@@ -1,10 +1,10 @@
-//! Who arms timers: exact counts by handler and process, divided among callers as the walked stacks
-//! divide.
+//! The code that arms timers: exact counts by handler and process, divided among callers in proportion to
+//! the walked stacks.
 
 use ncpu_schema::{TimerKind, timer_arms, timer_callers};
 use ncpu_table::{Column, Kind, Table, Unit};
 
-/// What a row is.
+/// The unit that a row is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// A handler, process and caller.
@@ -15,7 +15,7 @@ pub enum By {
     Process,
 }
 
-/// Whose timers these are. What a row does not tell apart is `None`.
+/// The owner of timers. Fields that a row sums over are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Key<'a> {
     function: Option<&'a str>,
@@ -25,7 +25,7 @@ struct Key<'a> {
     caller: Option<&'a str>,
 }
 
-/// What was counted.
+/// Sums of counts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     starts: f64,

@@ -19,7 +19,7 @@ pub fn psrinfo(t: &Topology) -> String {
         .filter(|p| !p.cpus.is_empty())
         .map(|p| (&p.cpus, p.model.as_deref().or(p.vendor.as_deref()), p.mhz))
         .collect();
-    // A kernel that tells of no package still has processors.
+    // A kernel that reports no packages still has processors.
     if !homeless.is_empty() {
         packages.push((&homeless, None, homeless.first().and_then(|c| t.cpu(c)?.mhz)));
     }

@@ -8,9 +8,9 @@ use super::{bytes, count, shown};
 
 /// A part of the machine and what is in it.
 struct Part {
-    /// What it is, with its number: `Package 0`.
+    /// Its kind and number: `Package 0`.
     label: String,
-    /// What makes two parts alike: label without a number, and allowed or not.
+    /// The key by which two parts are alike: label without a number, and allowed or not.
     likeness: String,
     /// Whether a run of identical parts is printed once.
     folds: bool,

@@ -133,7 +133,7 @@ fn a_word_read_by_all_beside_one_that_is_written_is_false_sharing() {
     let rows = [access(0x1000, 1, 20, 9), access(0x1000, 2, 20, 9), access(0x1020, 3, 1, 50)];
     let got = join(&rows, &[], &[], 7);
     assert_eq!(verdict(&got, 0).0, "both");
-    // Without any store sampled it cannot be told that nobody writes.
+    // Without any store sampled it is not known whether threads write.
     let rows = [access(0x1000, 1, 20, 0), access(0x1000, 2, 20, 0)];
     let got = join(&rows, &[], &[], 7);
     assert_eq!(verdict(&got, 0).0, "true");

@@ -19,7 +19,7 @@ const MOST_OF_IT: f64 = 0.5;
 const FAULT: [&str; 2] = ["handle_mm_fault_[k]", "__handle_mm_fault_[k]"];
 const COPY: [&str; 2] = ["do_wp_page_[k]", "wp_page_copy_[k]"];
 
-/// Who writes: a garbage collector, or the function of the program that the fault is in.
+/// The writer: a garbage collector, or the function of the program that the fault is in.
 fn writer(stack: &str) -> Option<&str> {
     let of_runtime = collector_of(stack).map(super::collectors::Collector::name);
     of_runtime.or_else(|| {
@@ -32,7 +32,7 @@ struct Copies {
     /// Part of the samples in page faults, and the lower end of its 95 % interval.
     share: f64,
     at_least: f64,
-    /// Who writes to most of them, and to which part.
+    /// The most frequent writer, and its part of them.
     writer: Option<(String, f64)>,
 }
 

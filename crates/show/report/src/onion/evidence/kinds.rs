@@ -181,14 +181,14 @@ macro_rules! kinds {
             }
         )*
 
-        /// What a layer consists of, or a part of it.
+        /// The parts of a layer.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Evidence {
             $(#[doc = $meaning] $name($name),)*
         }
 
         impl Evidence {
-            /// All kinds there are.
+            /// All kinds of evidence.
             pub const KINDS: &[Kind] = &[$(Kind {
                 word: $word,
                 meaning: $meaning,

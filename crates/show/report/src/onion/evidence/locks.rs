@@ -132,7 +132,7 @@ pub(super) fn locks_of_programs(context: &Context<'_>) -> Vec<Evidence> {
                 [one] => Some(one),
                 _ => most(&single, &of, wait(&places, r)),
             };
-            // What has an advice of its own is known to its users by name, and its address is not.
+            // A lock with an advice of its own is known to its users by name, and not by its address.
             let pattern =
                 if named { text(col::pattern).filter(|_| text(col::advice).is_some()) } else { None };
             // Its waits may have been ended by many.

@@ -1,4 +1,4 @@
-//! What a layer consists of: top locks, callers, calls, processes.
+//! The parts of a layer: top locks, callers, calls, processes.
 
 pub(crate) mod collectors;
 mod copies;
@@ -115,7 +115,7 @@ pub(crate) fn placement(process: &Process) -> Option<Placement> {
     })
 }
 
-/// What samples are told apart by.
+/// The key by which samples are summed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Class,
@@ -192,7 +192,7 @@ fn counter(context: &Context<'_>, event: Counter) -> f64 {
     total(of.filter_map(|r| t.count.get(r))) as f64
 }
 
-/// What took the program into the kernel, as far as it was counted.
+/// The program's entries into the kernel by reason, as far as they were counted.
 fn entries(context: &Context<'_>) -> Option<KernelEntries> {
     let rates: Vec<Rate> = [
         Counter::MinorFaults,
@@ -275,7 +275,7 @@ impl Gathered {
         self.0.extend(evidence.into_iter().map(Into::into));
     }
 
-    /// Adds the parts of the layer as one kind, unless there are none.
+    /// Adds the parts of the layer as one kind of evidence, if it has any.
     fn parts<E: Into<Evidence>>(&mut self, parts: Vec<Part>, kind: impl Fn(Vec<Part>) -> E) {
         self.add((!parts.is_empty()).then(|| kind(parts)));
     }
@@ -422,7 +422,7 @@ fn own_time(out: &mut Gathered, context: &Context<'_>) {
     }
 }
 
-/// What most of the program's samples of some classes are: the kind that `kind` puts details into, and its largest
+/// The kind that most of the program's samples of some classes have, by `kind` of their details, and its largest
 /// detail. `None` where that could be chance: another kind may be as frequent, or the kind too small to matter.
 pub(super) fn top_kind(
     context: &Context<'_>,

@@ -1,4 +1,4 @@
-//! Whom idle CPUs waited for.
+//! The threads and waits that idle CPUs waited for.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,11 +10,11 @@ use super::kinds::{CpuSeconds, CriticalPath, Seconds, Share};
 use super::{Context, spent, spun};
 use crate::locks::is_user_lock;
 
-/// What threads do that samples are charged to; all else they do is wait.
+/// The activity of threads that samples are charged to; every other activity is a wait.
 const RUNNING: &str = "running";
 
-/// A thread that runs is told by the place in its code where most of it was, if that is as much of it as this; else by itself,
-/// with that place.
+/// A running thread is shown by the place in its code with most of its time, if the place has at least this share; else
+/// by its own name, with that place.
 const PLACE: f64 = 0.5;
 
 /// Code, or a wait, that CPUs idled for.
@@ -152,7 +152,7 @@ pub(crate) fn charged(context: &Context<'_>, reason: IdleReason) -> Vec<Charged>
     gathered(all)
 }
 
-/// Puts the places of a thread together where none of them is most of what it did: of a compiler no place says what it is
+/// Puts the places of a thread together if none of them has most of its time: of a compiler no single place is the one
 /// that all wait for.
 fn gathered(rows: Vec<Charged>) -> Vec<Charged> {
     // Its first row is its largest.

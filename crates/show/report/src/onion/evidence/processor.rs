@@ -1,4 +1,4 @@
-//! What processors tell: shootdowns of each other's TLBs, and their counters.
+//! Evidence from processors: shootdowns of each other's TLBs, and their counters.
 
 use std::fmt;
 
@@ -60,16 +60,16 @@ impl fmt::Display for ShootdownSenders {
     }
 }
 
-/// From so many misses in 1000 instructions on it is worth asking whose lines they are.
+/// From this number of misses in 1000 instructions on it is worth looking for the lines that move.
 const LINES_MOVE: f64 = 2.0;
 
-/// What user code does with the cycles it gets, where the machine has counters for that.
+/// Use of cycles by user code, if the machine has counters for that.
 pub(super) fn hardware(context: &Context<'_>) -> Option<Instructions> {
     let t = context.table("counters")?;
     let sum = |wanted: &dyn Fn(&str) -> bool| {
         let mut rows = (0..t.num_rows()).filter(|&r| t.text(r, "event").is_some_and(wanted)).peekable();
         rows.peek()?;
-        // What was not counted everywhere is not known.
+        // A sum is known only if all its events were counted.
         rows.map(|r| t.number(r, "count")).sum::<Option<f64>>()
     };
     let cycles = sum(&|e| e == "cycles:u").filter(|n| *n > 0.0)?;

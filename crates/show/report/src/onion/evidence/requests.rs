@@ -1,4 +1,5 @@
-//! Requests to block devices: how many are in flight, whose, and how long devices take for them.
+//! Requests to block devices: the number in flight, the processes they are for, and how long devices take
+//! for them.
 
 use std::fmt;
 
@@ -10,7 +11,7 @@ use super::Context;
 use super::kinds::{Bytes, PerSecond, Requests, Seconds};
 use super::threads::length;
 
-/// From so many requests in flight on it is the device that is waited for, and not the asking.
+/// From this number of requests in flight on, the wait is for the device and not for the asking.
 const DEEP: f64 = 8.0;
 
 /// Requests of a process to a device, all operations together.
@@ -76,7 +77,7 @@ impl fmt::Display for Requests {
                 format!("of {process}, waited for in the call")
             }
             Some(process) => format!("of {process}, by io_uring or io_submit"),
-            None => "of kernel threads, for whom is not known".into(),
+            None => "of kernel threads, for an unknown program".into(),
         };
         write!(
             f,

@@ -30,8 +30,8 @@ impl fmt::Display for Asleep {
     }
 }
 
-/// Who sleeps by which call, how often and for how long, if that is often: each sleep is two switches and an
-/// interrupt.
+/// Processes that sleep often, by call, with the number and length of their sleeps: each sleep is two
+/// switches and an interrupt.
 pub(super) fn sleepers(context: &Context<'_>) -> Vec<Sleeper> {
     let (Some(ranked), Some(each)) = (
         context.ranked(sleepers::NAME, &[col::call, col::process], col::count),
@@ -51,7 +51,7 @@ pub(super) fn sleepers(context: &Context<'_>) -> Vec<Sleeper> {
             let (call, process) = (ranked.text(r, col::call)?, ranked.text(r, col::process)?);
             let (count, asked) = (ranked.number(r, col::count)?, ranked.number(r, col::asked)?);
             let (slept, threads) = (ranked.number(r, col::slept)?, threads_of(call, process).max(1));
-            // Less than one a second is no one's trouble.
+            // Fewer than one a second do not matter.
             (per_second(count) >= 1.0).then(|| Sleeper {
                 process: process.into(),
                 call: call.into(),

@@ -1,4 +1,4 @@
-//! What took the time of user code, and the data that it waited for.
+//! Causes of the time in user code, and the data that it waited for.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -56,7 +56,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // A helper that somebody has killed reads nothing more.
+        // A helper that was killed reads nothing more.
         if rustix::io::write(&self.to, b"e").is_err()
             && let Some(helper) = Pid::from_raw(self.helper)
         {

@@ -1,4 +1,4 @@
-//! What an ELF file says about how it is loaded.
+//! How an ELF file is loaded.
 
 use std::fs::File;
 use std::path::Path;
@@ -54,13 +54,13 @@ impl std::fmt::Display for Machine {
     }
 }
 
-/// It is no ELF file that could be loaded.
+/// The file is not an ELF file that could be loaded.
 #[derive(Debug, thiserror::Error)]
 #[error("damaged ELF file: {0}")]
 pub struct Damaged(#[from] object::read::Error);
 
 impl Image {
-    /// What the file says; `None` if it is not ELF.
+    /// Reads the file; `None` if it is not ELF.
     ///
     /// # Errors
     /// Its headers make no sense.

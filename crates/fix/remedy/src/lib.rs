@@ -1,5 +1,5 @@
-//! What changes how a program runs: libraries loaded before its own, and commands that act on processes, CPUs and
-//! memory. Whatever they change is in the [`journal`] first.
+//! Changes to how a program runs: libraries loaded before its own, and commands that act on processes, CPUs and
+//! memory. Each change is in the [`journal`] first.
 
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,7 @@ pub enum Error {
     /// The policy cannot be had here.
     #[error(transparent)]
     Place(#[from] place::policy::Error),
-    /// What was asked for cannot be done.
+    /// The request cannot be carried out.
     #[error("{0}")]
     Refused(String),
 }

@@ -19,7 +19,7 @@ pub struct Clone {
     pub lower: PathBuf,
     /// Where the clone is seen.
     pub at: PathBuf,
-    /// What the clone changes.
+    /// Files that the clone changes.
     pub upper: PathBuf,
     /// Overlayfs's own.
     pub work: PathBuf,
@@ -36,7 +36,8 @@ impl Clone {
         }
         out.extend(match (privileged, commit) {
             (false, _) => &b",userxattr"[..],
-            // What is taken over later must be whole. With an index, the names of a file stay one file when it changes.
+            // Files that are taken over later must be whole. With an index, the names of a file stay one file when it
+            // changes.
             (true, true) => b",metacopy=off,redirect_dir=off,index=on",
             // A changed mode or owner copies no data.
             (true, false) => b",redirect_dir=on,metacopy=on,index=on",
@@ -50,7 +51,7 @@ fn escaped(path: &Path, special: &[u8]) -> Vec<u8> {
     bytes.iter().flat_map(|b| special.contains(b).then_some(b'\\').into_iter().chain([*b])).collect()
 }
 
-/// What a clone has changed.
+/// Changes in a clone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Files with data of their own: copied up or new.
@@ -168,7 +169,7 @@ fn open_up(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What a file is written as before it takes its name.
+/// Prefix of a file's name while it is written.
 const PART: &str = ".ncpu-part-";
 
 /// Takes the changes of a clone over into the directory it was made of. It may be cut short at any moment and done
@@ -218,7 +219,7 @@ fn one(from: &Path, to: &Path, name: &OsStr) -> io::Result<()> {
     let mut part = std::ffi::OsString::from(PART);
     part.push(name);
     let part = to.with_file_name(part);
-    // What an attempt before this one has left.
+    // An earlier attempt may have left the file.
     match std::fs::remove_file(&part) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}

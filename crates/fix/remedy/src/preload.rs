@@ -12,7 +12,7 @@ const AFTER: &str = ".so";
 /// A library that was found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Library {
-    /// What it is asked for by.
+    /// The name by which it is asked for.
     pub name: String,
     /// Its file.
     pub path: PathBuf,
@@ -24,14 +24,14 @@ pub enum Error {
     /// A name that no library can have.
     #[error("invalid library name `{0}`; expected names with commas between them, as in getenv,accept")]
     Name(String),
-    /// There is no such library.
+    /// No library of this name is found.
     #[error("there is no {BEFORE}{name}{AFTER} in {places}; there {there}")]
     NotFound {
         /// The library.
         name: String,
         /// Where it was looked for.
         places: String,
-        /// Which there are.
+        /// The libraries found.
         there: String,
     },
     /// A file that is none.
@@ -39,7 +39,7 @@ pub enum Error {
     NoLibrary {
         /// The file.
         path: String,
-        /// What it is.
+        /// The reason.
         why: String,
     },
     /// LD_PRELOAD cannot hold it.

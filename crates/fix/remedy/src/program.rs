@@ -13,24 +13,24 @@ use crate::image::Image;
 
 /// As the kernel's: more scripts that run each other are an error.
 const MOST_SCRIPTS: usize = 5;
-/// What the kernel reads of a script's first line.
+/// Bytes of a script's first line that the kernel reads.
 const FIRST_LINE: u64 = 256;
 
-/// What will be loaded for a command.
+/// The files that will be loaded for a command.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The command's own file.
     pub path: PathBuf,
     /// The file that is loaded: the interpreter of the last script, if it is one.
     pub loaded: PathBuf,
-    /// What that says.
+    /// Its ELF image.
     pub image: Image,
 }
 
 /// Why a command will not run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such program.
+    /// The program is not found.
     #[error("{0}: command not found; give a program in PATH or a path to one")]
     NotFound(String),
     /// It cannot be executed.
@@ -38,13 +38,13 @@ pub enum Error {
     CannotRun {
         /// The program.
         path: String,
-        /// What stands in the way.
+        /// The reason.
         why: String,
     },
 }
 
 impl Error {
-    /// The exit status a shell gives: 127 where there is no such command, 126 where it cannot run.
+    /// The exit status of a shell: 127 for a command that is not found, 126 for one that cannot run.
     pub fn exit_status(&self) -> u8 {
         match self {
             Error::NotFound(_) => 127,
@@ -156,7 +156,7 @@ fn other_libc(linker: &str) -> Option<&'static str> {
         .find_map(|(begin, libc)| name.starts_with(begin).then_some(libc))
 }
 
-/// The interpreter in a script's first line and the words after it, which it gets as one; `None` if there is none.
+/// The interpreter in a script's first line and the words after it, which it gets as one; `None` for other files.
 fn interpreter(script: &Path) -> std::io::Result<Option<(OsString, OsString)>> {
     let mut line = Vec::new();
     File::open(script)?.take(FIRST_LINE).read_to_end(&mut line)?;

@@ -26,7 +26,7 @@ pub(crate) fn words(set: &CpuSet) -> Vec<u64> {
 pub fn affinity(tid: u32) -> io::Result<CpuSet> {
     // 65,536 CPUs: more than the kernel can be built for.
     let mut mask = vec![0u64; 1024];
-    // SAFETY: the kernel writes at most as many bytes as told.
+    // SAFETY: the kernel writes at most the given number of bytes.
     let bytes =
         check(unsafe { libc::syscall(libc::SYS_sched_getaffinity, tid, mask.len() * 8, mask.as_mut_ptr()) })?;
     let words = mask.iter().take(bytes as usize / 8).enumerate();
@@ -41,7 +41,7 @@ pub fn affinity(tid: u32) -> io::Result<CpuSet> {
 /// It is gone, not ours, or has none of these CPUs.
 pub fn set_affinity(tid: u32, cpus: &CpuSet) -> io::Result<()> {
     let mask = words(cpus);
-    // SAFETY: the mask is as long as told. Beyond CPU 1023 libc's cpu_set_t is too short.
+    // SAFETY: the mask has the given length. Beyond CPU 1023 libc's cpu_set_t is too short.
     check(unsafe { libc::syscall(libc::SYS_sched_setaffinity, tid, mask.len() * 8, mask.as_ptr()) })?;
     Ok(())
 }
@@ -61,7 +61,7 @@ fn numbers(dir: &str) -> Vec<u32> {
     entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// What a file has in the page cache, pages.
+/// Pages of a file in the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cached {
     /// In the cache.
@@ -94,7 +94,7 @@ pub fn cachestat(file: impl AsFd) -> io::Result<Cached> {
 /// A descriptor of a process, which becomes readable when it ends.
 ///
 /// # Errors
-/// There is no such process.
+/// The process does not exist.
 pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: a plain system call.
     let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
@@ -132,7 +132,7 @@ fn call_move_pages(
         assert_eq!(pages.len(), nodes.len());
     }
     let mut status = vec![-libc::ENOENT; pages.len()];
-    // SAFETY: all lists have as many entries as told.
+    // SAFETY: all lists have the given number of entries.
     check(unsafe {
         libc::syscall(
             libc::SYS_move_pages,
@@ -173,7 +173,7 @@ pub fn tree_of(root: u32) -> Vec<u32> {
 /// The thread is gone, not ours, or has a tracer already.
 pub fn stack_pointer(tid: u32) -> io::Result<u64> {
     let tid = i32::try_from(tid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
-    // SAFETY: the requests write nothing of ours but `registers`, whose size they are told.
+    // SAFETY: the requests write nothing of ours but `registers`, with the size in the request.
     unsafe {
         check(libc::ptrace(libc::PTRACE_SEIZE, tid, 0usize, 0usize))?;
         let mut signal = 0;
@@ -197,7 +197,7 @@ unsafe fn stopped(tid: i32, signal: &mut i32) -> io::Result<libc::user_regs_stru
     const NT_PRSTATUS: usize = 1;
     // PTRACE_EVENT_STOP of <linux/ptrace.h>.
     const EVENT_STOP: libc::c_int = 128;
-    // SAFETY: `status` and `registers` are ours, and the vector tells how long the latter is.
+    // SAFETY: `status` and `registers` are ours, and the vector has the length of the latter.
     unsafe {
         check(libc::ptrace(libc::PTRACE_INTERRUPT, tid, 0usize, 0usize))?;
         let mut status = 0;

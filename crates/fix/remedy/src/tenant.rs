@@ -106,7 +106,7 @@ pub fn settings(root: &Path, victim: &Tenant, culprit: Option<&Tenant>, cause: L
     out
 }
 
-/// What a group saves of its limit for bursts, and a higher limit: of the innermost group that has one.
+/// A burst up to the whole quota, and twice the limit, for the innermost group that has a limit.
 fn quota(hierarchy: &Hierarchy, path: &str, add: &mut dyn FnMut(String, &str, PathBuf, String)) {
     let group = hierarchy.group(path);
     for dir in group.ancestors().take_while(|dir| dir.starts_with(&hierarchy.mount)) {

@@ -64,7 +64,7 @@ impl Index {
 /// Something at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hot {
-    /// What it is; of a stack the thread.
+    /// Its name; for a stack the thread's.
     pub name: String,
     /// Where.
     pub address: u64,
@@ -77,7 +77,7 @@ pub struct Hot {
 pub struct Conflict {
     /// The set.
     pub set: u64,
-    /// What is in it, each in a line of its own.
+    /// The objects in it, each in a line of its own.
     pub members: Vec<Hot>,
 }
 
@@ -159,7 +159,7 @@ mod tests {
         for (index, ways) in [(plain, 16), (Index::UltraSparcT2, 16)] {
             let colours = index.colours(PAGE);
             let wanted = (colours * ways) as usize;
-            // The frames a kernel may give: any, so many more of one colour.
+            // The frames that a kernel may give: any, and then many more of one colour.
             let mut frames: Vec<u64> = (0..8 * wanted as u64).map(|i| i * 7919 % (1 << 20)).collect();
             frames.extend((0..wanted as u64).map(|i| (1 << 21) + i * colours));
             let fullest = |frames: &[u64]| {

@@ -43,7 +43,7 @@ pub fn caches(machine: &Topology) -> Vec<Cache> {
     out
 }
 
-/// What colour costs in a cache.
+/// The cost of colour in a cache.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
     /// The cache.
@@ -99,11 +99,11 @@ const NAMES: usize = 40;
 /// Bytes of memory in which lines are looked for.
 const ROOM: usize = 64 << 20;
 
-/// Measures what lines of one colour cost in each cache: in the first level by their offset in a page, in the second by
-/// the page's frame, where frames can be seen (root). A guest's frames are not the machine's.
+/// Measures the cost of lines of one colour in each cache: in the first level by their offset in a page, in the second
+/// by the page's frame, where frames can be seen (root). A guest's frames are not the machine's.
 ///
 /// # Errors
-/// The machine tells of no caches.
+/// The machine reports no caches.
 pub fn measure(machine: &Topology) -> Result<(Vec<Cost>, Vec<String>)> {
     let caches = caches(machine);
     if caches.is_empty() {
@@ -174,7 +174,7 @@ fn frames(start: usize, pages: usize, page: usize) -> std::result::Result<Vec<u6
     Ok(frames)
 }
 
-/// What colour costs, as a table.
+/// The cost of colour, as a table.
 pub fn costs_table(costs: &[Cost]) -> Table {
     let ns = |name: &str, meaning: &str| Column::float(name, Unit::None, Kind::Gauge, meaning);
     let columns = [

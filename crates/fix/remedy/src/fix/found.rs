@@ -1,4 +1,4 @@
-//! What a search has found, as tables and as text.
+//! Results of a search, as tables and as text.
 
 use std::ffi::OsString;
 
@@ -119,7 +119,7 @@ impl Found {
         out
     }
 
-    /// What those that help give together, and the command to type.
+    /// The gain of all remedies that help together, and the command to type.
     fn push_helped(&self, out: &mut String, helped: &[&Tried], command: &[OsString]) {
         let chosen: Vec<&Remedy> = self.kept.iter().collect();
         let (_, typed) = applied(command, &chosen, "ncpu".as_ref());
@@ -148,7 +148,7 @@ impl Found {
         }
     }
 
-    /// What is left, and which changes of the program could take it away.
+    /// The remaining layers, and the changes of the program that could take them away.
     fn push_rest(&self, out: &mut String) {
         let Some(last) = self.onions.last() else { return };
         if self.onions.len() > 1 {

@@ -16,7 +16,7 @@ use crate::journal::{Journal, Undo, chosen};
 use crate::program::Program;
 use crate::{Error, Result};
 
-/// What stands for the number of workers in a command.
+/// The placeholder for the number of workers in a command.
 const COUNT: &[u8] = b"{n}";
 
 /// A remedy.
@@ -24,13 +24,13 @@ const COUNT: &[u8] = b"{n}";
 pub struct Remedy {
     /// Its name.
     pub name: String,
-    /// What it does.
+    /// Its effect.
     pub about: String,
     /// Of a kind only one is in use at a time.
     pub kind: Kind,
     /// Layers of the onion that call for it.
     pub layers: &'static [Layer],
-    /// What is put before the command.
+    /// Arguments before the command.
     pub prefix: Vec<OsString>,
     /// The number of workers that `{n}` becomes.
     pub workers: Option<u32>,
@@ -66,7 +66,7 @@ pub enum Kind {
     Pages,
 }
 
-/// What may be tried.
+/// The kinds of remedies that may be tried.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Allowed {
     /// Settings of the whole machine and of control groups.
@@ -100,7 +100,7 @@ fn library(root: &Path, names: &[&str]) -> Option<PathBuf> {
 
 /// Remedies that can be tried here on a command.
 ///
-/// `ncpu` is the program's own file, which stands before commands; `preloads` are the libraries there are.
+/// `ncpu` is the program's own file, which stands before commands; `preloads` are the installed libraries.
 ///
 /// # Errors
 /// The machine cannot be read.
@@ -342,7 +342,8 @@ pub fn applied(command: &[OsString], remedies: &[&Remedy], ncpu: &OsStr) -> (Vec
     let mut libraries: Vec<&OsStr> = sorted.iter().filter_map(|r| r.library()).collect();
     let pages = sorted.iter().any(|r| r.kind == Kind::Pages);
     for remedy in sorted {
-        // One `preload` for all. What follows it may be `ncpu` itself, which need not take the libraries.
+        // One `preload` for all. The argument after it may be `ncpu` itself, which need not take the
+        // libraries.
         if remedy.library().is_some() {
             if !libraries.is_empty() {
                 argv.extend(["ncpu", "preload"].map(Into::into));
@@ -455,7 +456,7 @@ fn unit_word(word: &[u8]) -> String {
 /// A command for a service: each program that it names by its absolute path.
 ///
 /// # Errors
-/// There is no such program.
+/// A program is not found.
 pub fn absolute(
     command: &[OsString],
     remedies: &[&Remedy],
@@ -502,7 +503,7 @@ pub fn quoted(word: &OsStr) -> String {
 /// Sets what remedies want of the kernel; the journal has each first. Undo with [`restore`].
 ///
 /// # Errors
-/// A setting is refused. What was set before is in `set`.
+/// A setting is refused. Settings made before it are in `set`.
 pub fn set(
     journal: &mut Journal,
     remedies: &[&Remedy],

@@ -1,5 +1,6 @@
-//! The search of `ncpu fix`: compares the command with and without each remedy, in the order that the onion calls for, and
-//! keeps the remedies that help. What runs commands is a [`Bench`], so that the search can be tested without running any.
+//! The search of `ncpu fix`: compares the command with and without each remedy, in the order that the onion calls for,
+//! and keeps the remedies that help. A [`Bench`] runs the commands, so that the search can be tested without running
+//! any.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -15,7 +16,7 @@ use crate::Error;
 use crate::journal::{Id, Journal};
 use crate::program::{self, Program};
 
-/// What runs commands and observes them.
+/// Runs commands and observes them.
 pub trait Bench {
     /// Why nothing can be run, or the search fails.
     type Error: From<Error>;
@@ -54,7 +55,7 @@ pub trait Bench {
     fn say(&mut self, words: &str);
 }
 
-/// What to search for.
+/// Options of a search.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The command.
@@ -106,7 +107,7 @@ pub struct Part {
     pub layer: Layer,
     /// Its share of the capacity, 0–1.
     pub share: f64,
-    /// What takes it away.
+    /// The advice to take it away.
     pub advice: String,
     /// Of that, the changes of the program.
     pub of_the_program: String,
@@ -122,7 +123,7 @@ pub struct Tried {
     pub remedy: Remedy,
     /// Throughput over that without, if all that the onion has of the remedy's layers came back.
     pub foretold: Option<f64>,
-    /// What was measured.
+    /// The measured ratio.
     pub ratio: Option<Ratio>,
     /// Rounds that were measured.
     pub rounds: usize,
@@ -177,7 +178,7 @@ impl Untried {
     }
 }
 
-/// What remedies take before the command begins, by a command that does nothing.
+/// Time and memory of remedies before the command begins, measured by a command that does nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Start {
     /// Seconds.
@@ -193,7 +194,7 @@ impl Start {
     }
 }
 
-/// What a search has found.
+/// Results of a search.
 #[derive(Debug, Default)]
 pub struct Found {
     /// The remedies that help.
@@ -202,9 +203,9 @@ pub struct Found {
     pub tried: Vec<Tried>,
     /// The onion at first and after each remedy that was kept.
     pub onions: Vec<Layers>,
-    /// What all that was kept gives together.
+    /// The gain of all kept remedies together.
     pub all: Option<Ratio>,
-    /// What remedies themselves take to start, by the names of those that are applied.
+    /// The start of remedies themselves, by the names of those that are applied.
     pub starts: HashMap<String, Start>,
 }
 
@@ -223,15 +224,15 @@ const KEPT: &str = "kept";
 const TRIALS: u32 = 3;
 /// Runs of `true` with and without a remedy, for the time that the remedy itself takes to start.
 const STARTS: usize = 5;
-/// A run may take so many times as long as the longest of the first ones.
+/// A run may take this many times the longest of the first ones.
 const MUCH_LONGER: u32 = 10;
-/// CPU seconds by which a first run stands out of the later ones, and how many times as much it then is.
+/// CPU seconds, and the factor, by which a first run stands out of the later ones.
 const MORE_AT_FIRST: (f64, f64) = (0.1, 3.0);
 /// How much of user code is taken to wait for memory when remedies are put in order: more than other programs spend so would
 /// put what may help before what will.
 const USER_CODE_FOR_MEMORY: f64 = 0.25;
 
-/// Searches among remedies, which are put back before this returns. What was found before an error is in `found`.
+/// Searches among remedies, which are put back before this returns. Results from before an error are in `found`.
 ///
 /// # Errors
 /// The command fails as it is, does not repeat its work, or the journal cannot be kept.
@@ -283,7 +284,7 @@ impl<B: Bench> Search<'_, B> {
         }
         let longest = runs.iter().map(|r| r.elapsed).fold(0.0, f64::max);
         self.most = (MUCH_LONGER * Duration::from_secs_f64(longest)).max(Duration::from_secs(10));
-        // With a metric, the work of a run may change as long as the figure is of the same.
+        // With a metric, the work of a run may change if the figure is of the same work.
         if !self.options.has_metric
             && let Some((first, later)) = more_at_first(&runs)
         {
@@ -387,7 +388,7 @@ impl<B: Bench> Search<'_, B> {
     fn mend(&mut self, left: &mut Vec<Remedy>, why: &str) -> Result<(), B::Error> {
         let why = safe::cut(why, 300);
         for at in 0..left.len() {
-            // Speed is no matter here; these change what a program does.
+            // Speed does not matter here; these kinds change the behaviour of a program.
             if !matches!(left[at].kind, Kind::Library | Kind::Allocator | Kind::Limits | Kind::System) {
                 continue;
             }
@@ -429,7 +430,7 @@ impl<B: Bench> Search<'_, B> {
         }
     }
 
-    /// What is kept, and this one; of its kind it alone, but for libraries.
+    /// The kept remedies, and this one; it replaces others of its kind, except libraries.
     fn beside(&self, remedy: &Remedy) -> Vec<Remedy> {
         let mut chosen = self.found.kept.clone();
         chosen.retain(|k| k.kind != remedy.kind || remedy.kind == Kind::Library);
@@ -483,7 +484,8 @@ impl<B: Bench> Search<'_, B> {
         ran
     }
 
-    /// What remedies take before the command begins, which is no matter for one that runs long: what `true` takes with them.
+    /// Time and memory of remedies before the command begins, measured with `true`; they do not matter for a command
+    /// that runs long.
     fn start_of(&mut self, chosen: &[Remedy]) -> Result<Start, B::Error> {
         let names: Vec<&str> =
             chosen.iter().filter(|r| !r.prefix.is_empty()).map(|r| r.name.as_str()).collect();
@@ -538,7 +540,7 @@ impl<B: Bench> Search<'_, B> {
                     Once::Stopped => return Ok(without_figure("stopped".into(), &pairs, true)),
                     Once::Ran(run) => {
                         let start = starts[side].seconds;
-                        // What is left of such a run is mostly the error of the start.
+                        // The rest of such a run is mostly the error of the start.
                         if !self.options.has_metric && run.elapsed < 1.25 * start {
                             let verdict = format!(
                                 "too short to compare: ncpu's own start takes {:.0} ms, the run {:.0} ms",
@@ -629,7 +631,7 @@ fn next(left: &[Remedy], layers: &Layers) -> usize {
         .unwrap_or(0)
 }
 
-/// What the onion has in the layers of a remedy; of user code, `of_user_code` of it.
+/// The share of the remedy's layers in the onion; of user code, the part `of_user_code`.
 fn called(layers: &Layers, remedy: &Remedy, of_user_code: f64) -> f64 {
     let share = |part: &Part| match part.layer {
         layer if !remedy.layers.contains(&layer) => 0.0,
@@ -639,8 +641,8 @@ fn called(layers: &Layers, remedy: &Remedy, of_user_code: f64) -> f64 {
     layers.iter().map(share).sum()
 }
 
-/// What a remedy could give: throughput over that without, if all that the onion has of its layers came back. How much of
-/// user code waits for memory the onion cannot tell, so that layer calls for a remedy and foretells nothing.
+/// The possible gain of a remedy: throughput over that without it, if its layers in the onion came back whole. The
+/// onion does not show how much of user code waits for memory, so that layer calls for a remedy and predicts nothing.
 fn foretold(layers: &Layers, remedy: &Remedy) -> Option<f64> {
     let back = called(layers, remedy, 0.0);
     (back > 0.0 && back < 1.0).then(|| 1.0 / (1.0 - back))
@@ -667,7 +669,7 @@ mod tests {
         }
     }
 
-    /// A command whose throughput each remedy multiplies, and layers that they take away. Times repeat with a spread of 1 %.
+    /// A command with a gain for each remedy, and layers that remedies take away. Times repeat with a spread of 1 %.
     struct Made {
         gains: Vec<(&'static str, f64)>,
         needs: Option<&'static str>,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::coverage::{Mapping, Object};
 use crate::sys;
 
-/// What came of it.
+/// The result of a collapse.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Collapsed {
     /// Huge pages made, or found made already.

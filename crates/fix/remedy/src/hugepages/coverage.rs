@@ -1,11 +1,11 @@
-//! What of a process lies on huge pages, by object and size, and why the rest does not: from /proc/PID/smaps.
+//! The part of a process on huge pages, by object and size, and why the rest is not: from /proc/PID/smaps.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ncpu_machine::process::{self, Fields};
 
-/// What a mapping is part of.
+/// The object that a mapping is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Object {
     /// `brk` and arenas of malloc.
@@ -73,7 +73,7 @@ impl Mapping {
         (self.end / huge * huge).saturating_sub(self.start.next_multiple_of(huge))
     }
 
-    /// What it is part of.
+    /// The object that it is part of.
     pub fn object(&self) -> Object {
         let shared = self.mode.ends_with('s');
         let memory = ["/dev/zero", "/dev/shm/", "/SYSV", "/memfd:", "/anon_hugepage"];
@@ -124,7 +124,7 @@ fn one(m: &process::Mapping, fields: Fields) -> Mapping {
     }
 }
 
-/// What the machine allows: settings that hold for all processes.
+/// Settings of the machine for all processes, and limits of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
     /// Bytes of a huge page.
@@ -142,7 +142,7 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    /// What holds for a process.
+    /// Reads the settings and limits of a process.
     pub fn read(pid: u32) -> Allowed {
         let thp = "/sys/kernel/mm/transparent_hugepage";
         let setting = |name: &str| {
@@ -248,7 +248,7 @@ pub fn why(mapping: &Mapping, allowed: &Allowed) -> Option<&'static str> {
     })
 }
 
-/// What there is of an object.
+/// Sums over the mappings of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Coverage {
     /// Mappings.

@@ -1,4 +1,4 @@
-//! What huge pages would save: reads all over as much memory as the process has, on small pages and on huge ones.
+//! The gain of huge pages: reads all over an area of the process's size, on small pages and on huge ones.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ const READS: u64 = 1 << 20;
 /// Rounds of each kind of page, in turn; the median counts, since a program has no pick of its moments either.
 const ROUNDS: usize = 9;
 
-/// What a read costs that depends on the one before it, anywhere in so much memory.
+/// The cost of a read that depends on the one before it, anywhere in an area of this size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Foretold {
     /// Bytes that reads were all over.
@@ -63,7 +63,8 @@ impl Area {
         let lines = bytes / LINE;
         let mask = lines.next_power_of_two() - 1;
         for line in 0..lines {
-            // A generator whose period is any power of two, without what is beyond the last line: one round through all.
+            // A generator with a period of any power of two, without numbers beyond the last line: one round through
+            // all.
             let mut next = line;
             loop {
                 next = next.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407)
@@ -79,10 +80,10 @@ impl Area {
     }
 }
 
-/// Measures what reads cost all over `bytes`, or as much of it as there is memory for.
+/// Measures the cost of reads all over `bytes`, or all over the available memory if that is less.
 ///
 /// # Errors
-/// There is no memory for it, or the kernel gives no huge pages.
+/// Not enough memory, or the kernel gives no huge pages.
 pub fn measure(bytes: u64, page: u64) -> Result<Foretold> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let available = meminfo.lines().find_map(|l| l.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB"));

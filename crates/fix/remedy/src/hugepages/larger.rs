@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use super::coverage::Mapping;
 
-/// A mapping of no more pages is looked at whole; of a larger one so many, in runs.
+/// A mapping of at most this many pages is looked at whole; of a larger one this many pages are, in runs.
 const WHOLE: u64 = 4096;
 /// Pages of a run.
 const RUN: u64 = 64;
@@ -39,7 +39,7 @@ fn count(pagemap: &File, flags: &File, start: u64, end: u64) -> Option<(u64, u64
     let (first, pages) = (start / page, (end - start) / page);
     let (run, step) = match pages <= WHOLE {
         true => (pages, pages),
-        // Runs at even distances, as many as make up so many pages.
+        // Runs at even distances, `WHOLE` pages together.
         false => (RUN, pages / (WHOLE / RUN)),
     };
     let (mut present, mut large) = (0, 0);

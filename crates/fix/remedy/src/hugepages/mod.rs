@@ -24,7 +24,7 @@ pub struct Looked {
     pub name: String,
     /// Its mappings.
     pub mappings: Vec<Mapping>,
-    /// What is allowed to it.
+    /// Settings and limits for it.
     pub allowed: Allowed,
 }
 

@@ -18,10 +18,10 @@ pub struct Pool {
     pub pages: u64,
 }
 
-/// What came of it.
+/// The result for a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filled {
-    /// What was wanted.
+    /// The pool that was asked for.
     pub pool: Pool,
     /// Pages of the node's pool before and after.
     pub before: u64,
@@ -29,7 +29,7 @@ pub struct Filled {
     pub after: u64,
 }
 
-/// `4g[:2m|1g][@NODES]`: so much on each of these nodes; on all with memory without.
+/// `4g[:2m|1g][@NODES]`: this size on each of these nodes [default: all nodes with memory].
 ///
 /// # Errors
 /// In words for the user.
@@ -75,7 +75,8 @@ fn number(path: &Path) -> Result<u64> {
 /// Adds pages to pools: compacts the node's memory first, so that blocks are found.
 ///
 /// # Errors
-/// There is no such pool, or it may not be changed. Fewer pages than wanted are no error: see [`Filled`].
+/// The machine has no such pool, or it may not be changed. Fewer pages than wanted are not an error: see
+/// [`Filled`].
 pub fn fill(journal: &mut Journal, root: &Path, pools: &[Pool]) -> Result<Vec<Filled>> {
     let mut out = Vec::new();
     for pool in pools {
@@ -93,7 +94,7 @@ pub fn fill(journal: &mut Journal, root: &Path, pools: &[Pool]) -> Result<Vec<Fi
         std::fs::write(&file, wanted.to_string()).map_err(|e| Error::file(&file, e))?;
         let after = number(&file)?;
         if after != wanted {
-            // What can be undone is what there is.
+            // The undo holds only while the file has the value it has now.
             journal.will(setting(after))?;
         }
         out.push(Filled { pool: pool.clone(), before, after });

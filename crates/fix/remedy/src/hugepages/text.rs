@@ -47,20 +47,21 @@ pub enum Error {
     Layout {
         /// Which.
         path: PathBuf,
-        /// What of it.
+        /// The reason.
         why: &'static str,
     },
     /// Mounts.
     #[error("{what}: {source}")]
     Mount {
-        /// What was done.
+        /// The operation.
         what: &'static str,
         /// Why not.
         source: io::Error,
     },
 }
 
-/// What an ELF file of 64 bits offers: text in bytes that fits into huge pages, and where alignments are.
+/// Properties of an ELF file of 64 bits: bytes of text that fit into huge pages, and the places of
+/// alignments.
 fn layout(data: &[u8], huge: u64) -> Result<(u64, Vec<u64>), &'static str> {
     let header = FileHeader64::<Endianness>::parse(data).map_err(|_| "not an ELF file of 64 bits")?;
     let endian = header.endian().map_err(|_| "not of this processor's byte order")?;

@@ -51,7 +51,7 @@ enum Line {
     Done { done: u64 },
 }
 
-/// What names an entry, to tell that it needs no undoing any more.
+/// The identity of an entry, by which it is marked as done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Id(u64);
 
@@ -64,14 +64,14 @@ pub struct Journal {
     next: u64,
 }
 
-/// What came of undoing one command's acts.
+/// The result of undoing one command's acts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
     /// The command.
     pub command: Vec<String>,
-    /// What was undone.
+    /// The acts undone.
     pub undone: Vec<String>,
-    /// What could not be, and why. It stays in the journal.
+    /// Acts that could not be undone, and why. They stay in the journal.
     pub failed: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What can be undone.
+//! Acts that can be undone.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -13,7 +13,7 @@ use crate::group;
 use crate::overlay;
 use crate::sys;
 
-/// A path in the journal: text, or bytes where it is no UTF-8.
+/// A path in the journal: text, or bytes if it is not UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Name {
@@ -54,7 +54,7 @@ pub enum Undo {
         path: Name,
         /// Its text before.
         old: String,
-        /// What was written.
+        /// The text written.
         new: String,
     },
     /// A directory tree of ours; its last name begins with `.ncpu-`.
@@ -174,7 +174,7 @@ impl Undo {
                     return Ok(false);
                 }
                 let mut any = false;
-                // What it has forked began with its CPUs. Threads that end meanwhile need nothing.
+                // Its children began with its CPUs. Threads that end meanwhile need nothing.
                 let tids = sys::tree_of(*pid).into_iter().flat_map(sys::threads);
                 for tid in tids.filter(|tid| !except.contains(tid)) {
                     let now = sys::affinity(tid).map(|set| set.to_list());

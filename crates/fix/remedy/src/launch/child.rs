@@ -1,4 +1,4 @@
-//! What the child does after the fork: system calls only.
+//! The child's steps after the fork: system calls only.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -153,7 +153,7 @@ fn schedule(class: Class) -> Result<(), c_int> {
         Class::RoundRobin(p) => (libc::SCHED_RR, p, 0),
         Class::Slice(ns) => (libc::SCHED_OTHER, 0, ns),
     };
-    // SAFETY: plain calls; the structure is as long as it tells.
+    // SAFETY: plain calls; the structure has the length in its field.
     unsafe {
         // Niceness stays as it is.
         let nice = libc::getpriority(libc::PRIO_PROCESS, 0);

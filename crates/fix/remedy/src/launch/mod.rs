@@ -1,6 +1,6 @@
 //! Starts a program in a setting of its own: control group, namespaces, mounts, CPUs, memory policy.
 //!
-//! What the child does between `fork` and `exec` is a list of [`Step`]s, all prepared before the fork: the child makes
+//! The child's work between `fork` and `exec` is a list of [`Step`]s, all prepared before the fork: the child makes
 //! system calls and nothing else, so that it is right in a process with several threads too.
 
 mod child;
@@ -27,7 +27,7 @@ pub enum Error {
         /// The program itself could not be executed.
         exec: bool,
     },
-    /// There is no such program.
+    /// The program is not found.
     #[error("{0}: command not found; give a program in PATH or a path to one")]
     NotFound(String),
     /// No process or no pipe.
@@ -76,7 +76,7 @@ pub enum Class {
     Fifo(u32),
     /// `SCHED_RR` with a priority.
     RoundRobin(u32),
-    /// As usual, with a slice of so many nanoseconds (Linux 6.12).
+    /// As usual, with a slice of this many nanoseconds (Linux 6.12).
     Slice(u64),
 }
 
@@ -167,7 +167,7 @@ impl Step {
         Step::Memory(policy, crate::sys::words(nodes))
     }
 
-    /// What it does, for messages.
+    /// The operation, for messages.
     pub fn what(&self) -> String {
         match self {
             Step::Write { path, .. } => format!("writing {}", path.to_string_lossy()),
@@ -227,7 +227,7 @@ impl Launch {
         }
     }
 
-    /// What to do before it, in order.
+    /// Sets the steps before it, in order.
     #[must_use]
     pub fn steps(mut self, steps: Vec<Step>) -> Launch {
         self.steps = steps;

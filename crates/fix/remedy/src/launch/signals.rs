@@ -29,13 +29,13 @@ impl Signals {
         }
     }
 
-    /// The next one, waiting at most so long.
+    /// The next one, waiting at most `wait`.
     pub fn next(&self, wait: Duration) -> Option<i32> {
         let time = libc::timespec {
             tv_sec: wait.as_secs() as libc::time_t,
             tv_nsec: wait.subsec_nanos() as libc::c_long,
         };
-        // SAFETY: the set is ours, and nothing is to be told of the signal but its number.
+        // SAFETY: the set is ours, and only the signal's number is asked for.
         let signal =
             unsafe { libc::sigtimedwait(&raw const self.set, std::ptr::null_mut(), &raw const time) };
         (signal > 0).then_some(signal)

@@ -90,7 +90,7 @@ pub struct Data {
     pub at: Option<OsString>,
 }
 
-/// What is to be run.
+/// The program to run, and how.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     /// The program and its arguments, with `{i}` and the like.
@@ -99,7 +99,8 @@ pub struct Config {
     pub environment: Vec<(OsString, OsString)>,
     /// Directories to clone.
     pub clones: Vec<Data>,
-    /// Where clones keep what they change; without, beside each directory, so that a copy-up can share its blocks.
+    /// Directory for the changes of clones [default: beside each directory, so that a copy-up can share its
+    /// blocks].
     pub upper: Option<PathBuf>,
     /// Namespaces.
     pub isolate: Isolate,
@@ -149,7 +150,7 @@ pub struct Partition {
     trees: Vec<(Id, PathBuf)>,
     /// How CPUs and memory are confined, in words.
     pub confined: String,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
     privileged: bool,
     many_nodes: bool,
@@ -170,7 +171,7 @@ pub struct Cache {
     pub shared: Option<u64>,
     /// Bytes in the page cache that clones have of their own.
     pub own: Option<u64>,
-    /// What the clones changed, together.
+    /// The changes in all clones together.
     pub changes: overlay::Changes,
 }
 
@@ -210,7 +211,7 @@ impl Partition {
         match partition.fill(parts) {
             Ok(()) => Ok(partition),
             Err(e) => {
-                // What cannot be undone now stays in the journal, and the next start reports it.
+                // Acts that cannot be undone now stay in the journal, and the next start reports them.
                 partition.abandon();
                 Err(e)
             }

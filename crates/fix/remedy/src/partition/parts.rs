@@ -2,14 +2,14 @@
 
 use ncpu_machine::{CpuSet, Topology};
 
-/// What is never divided between instances.
+/// The unit that is never divided between instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// A NUMA node.
     Node,
     /// The CPUs that share a last-level cache.
     Cache,
-    /// Each instance gets so many cores; what is left is used by none.
+    /// Each instance gets this many cores; no instance uses the rest.
     Cores(u32),
 }
 
@@ -38,7 +38,7 @@ impl std::fmt::Display for By {
     }
 }
 
-/// What an instance has of the machine.
+/// An instance's part of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Its CPUs.
@@ -55,13 +55,13 @@ pub enum Error {
     TooFew {
         /// How many are wanted.
         wanted: usize,
-        /// How many there are.
+        /// Number of units.
         there: usize,
         /// Of what.
         what: String,
         /// The CPUs that may be used.
         cpus: String,
-        /// What can be done.
+        /// Alternatives.
         instead: String,
     },
 }
@@ -156,7 +156,7 @@ pub fn divide(machine: &Topology, n: usize, by: Option<By>) -> Result<Vec<Part>,
 /// Divides as [`divide`] does, but lets several instances share a CPU where there are more of them than CPUs.
 ///
 /// # Errors
-/// There is no CPU for us.
+/// No CPU may be used.
 pub fn share(machine: &Topology, n: usize) -> Result<Vec<Part>, Error> {
     let cpus = machine.online.and(&machine.allowed).len();
     let single = divide(machine, n.min(cpus), None)?;

@@ -12,7 +12,7 @@ use crate::launch::{self, Ended, Started};
 
 /// An instance that ran shorter than this before it failed is started again ever later.
 const QUICK: Duration = Duration::from_secs(2);
-/// At most so much later.
+/// The longest delay.
 const LONGEST: Duration = Duration::from_secs(10);
 /// How often the memory of instances is looked at, on machines with several nodes.
 const LOOK: Duration = Duration::from_secs(5);
@@ -33,7 +33,7 @@ impl Partition {
     /// An instance cannot be started; the others are ended then.
     pub fn run(&mut self) -> Result<Until> {
         let signals = Signals::block();
-        // What an instance leaves behind becomes our child, and is waited for.
+        // Orphans of an instance become our children, and are waited for.
         // SAFETY: a plain system call.
         unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
         let result = self.start_all().and_then(|()| self.stay(&signals));

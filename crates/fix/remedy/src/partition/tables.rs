@@ -1,4 +1,4 @@
-//! What a run left, as tables.
+//! Results of a run, as tables.
 
 use ncpu_table::{Column, Kind, Table, Unit};
 

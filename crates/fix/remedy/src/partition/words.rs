@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 pub struct Values {
     /// Its number, from 0.
     pub i: usize,
-    /// How many there are.
+    /// Number of instances.
     pub n: usize,
     /// How many CPUs it has.
     pub cpus: usize,

@@ -16,12 +16,12 @@ use super::loads::{Loads, tree};
 use crate::journal::{Journal, Undo, start_of};
 use crate::{Error, Result, sys};
 
-/// A thread that wants so much of a CPU, running or waiting for one, counts as running.
+/// A thread that wants this part of a CPU, running or waiting for one, counts as running.
 const RUNNING: f64 = 0.2;
-/// A thread that was moved stays for so long; each further move doubles it.
+/// A thread that was moved stays for this time; each further move doubles it.
 const REST: Duration = Duration::from_secs(1);
 
-/// Whose threads.
+/// The threads to balance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whose {
     /// A process and all it started.
@@ -69,7 +69,7 @@ struct Known {
     ours: Option<CpuSet>,
     moved: Option<Instant>,
     moves: u32,
-    /// It was told to stay on its node.
+    /// It is kept on its node.
     held: bool,
 }
 
@@ -89,7 +89,7 @@ pub struct Balancer {
     whose: Whose,
     options: Options,
     journal: Journal,
-    /// What threads want of CPUs, in one go; without, it is read thread by thread from /proc.
+    /// CPU demand of all threads, read in one go; `None`: it is read thread by thread from /proc.
     loads: Option<Loads>,
     begin: Instant,
     threads: HashMap<u32, Known>,
@@ -97,7 +97,7 @@ pub struct Balancer {
     follower: Follower,
     pending: HashSet<(Level, String)>,
     masks: HashSet<String>,
-    /// What was done.
+    /// The moves made.
     pub done: Vec<Done>,
     /// How level it was at first, and is now.
     pub first: Option<State>,
@@ -154,7 +154,7 @@ impl Balancer {
 
     /// The processes, and their threads with what each has wanted so far; not that where it is yet to be read.
     fn members(&mut self) -> (Vec<u32>, Vec<Member>) {
-        // What cannot be read once is not asked for again.
+        // If the read fails once, it is not tried again.
         let all = self.loads.as_mut().and_then(|read| read().ok());
         if all.is_none() {
             self.loads = None;
@@ -202,7 +202,7 @@ impl Balancer {
         let key = |m: &Move| (m.level, m.from.to_list());
         let ripe: Vec<Move> = moves.iter().filter(|m| self.pending.contains(&key(m))).cloned().collect();
         self.pending = moves.iter().map(key).collect();
-        // What is moved now settles first.
+        // The threads moved now settle first.
         for each in ripe {
             self.pending.remove(&key(&each));
             self.carry_out(&each)?;
@@ -270,7 +270,7 @@ impl Balancer {
                 Some(ours) => known.own_mask |= now != *ours,
                 None => known.own_mask = known.refused || !self.all.is_subset(&now),
             }
-            // What its threads get back at the end.
+            // The CPUs that its threads get back at the end.
             if let Some(process) = self.processes.get_mut(&pid).filter(|p| !p.journaled)
                 && self.all.is_subset(&now)
             {
@@ -361,14 +361,14 @@ impl Balancer {
         self.change((each.tid, each.pid), each.level, &each.from, &mask, nudge.then_some(&before), reason)?;
         if let Some(known) = self.threads.get_mut(&each.tid) {
             known.moved = Some(Instant::now());
-            // What would be done is told once.
+            // In a dry run each move is reported once.
             known.moves = if self.options.dry_run { 6 } else { known.moves + 1 };
         }
         Ok(())
     }
 
-    /// Keeps a thread on its node, whose memory is on the way there: where fewer threads run than there are nodes the kernel
-    /// is free to move one to an idle node, and memory would run after it for ever.
+    /// Keeps a thread on its node, to which its memory is moving: with fewer running threads than nodes the kernel may
+    /// move a thread to an idle node, and memory would run after it for ever.
     fn hold(&mut self, thread: &Thread) -> Result<()> {
         let Some(node) = self.tree.node_of(thread.cpu) else { return Ok(()) };
         let Some(process) = self.processes.get(&thread.pid) else { return Ok(()) };
@@ -382,7 +382,7 @@ impl Balancer {
         self.change((thread.tid, thread.pid), Level::Node, &from, &mask, None, reason)
     }
 
-    /// Gives a thread CPUs, at once back to those of `back` for a nudge, and tells of it, also of what would be done.
+    /// Gives a thread CPUs, for a nudge at once back those of `back`, and reports it; in a dry run it only reports.
     fn change(
         &mut self,
         (tid, pid): (u32, u32),

@@ -10,13 +10,13 @@ use super::Done;
 use super::level::{Thread, Tree};
 use super::memory::{self, Area, Sampled, Wish};
 
-/// Memory is looked at so often.
+/// Interval between looks at memory.
 const EACH: Duration = Duration::from_secs(2);
 
-/// Moving memory may keep the balancer from its threads for so long.
+/// The longest time for which moving memory may keep the balancer from its threads.
 const LONGEST: Duration = Duration::from_millis(50);
 
-/// What is known of a process's memory.
+/// The memory of a process as of the last look.
 #[derive(Default)]
 struct Memory {
     looked: Option<Instant>,
@@ -25,7 +25,7 @@ struct Memory {
     /// Whether those were the same at the look before.
     settled: bool,
     areas: Vec<(Area, Vec<(u32, u64)>)>,
-    /// What is to be moved, where to go on with it, and how many bytes were.
+    /// Areas to move, the position to go on from, and the bytes moved.
     queue: Vec<(Wish, u64, u64)>,
 }
 
@@ -33,7 +33,7 @@ struct Memory {
 pub struct Follower {
     begin: Instant,
     processes: HashMap<u32, Memory>,
-    /// Whose memory was moved last.
+    /// The process of the last move.
     last: u32,
 }
 
@@ -60,8 +60,8 @@ impl Follower {
         self.processes.get(&pid).is_some_and(|m| !m.queue.is_empty())
     }
 
-    /// Looks where memory lies, if it is time, and moves a step of each process's. What was moved, and the share of all
-    /// memory that lay where it should.
+    /// Looks where memory lies, if it is time, and moves a step of each process's. Returns the moves, and the share of
+    /// all memory that lay where it should.
     pub fn look(
         &mut self,
         tree: &Tree,
@@ -117,8 +117,8 @@ impl Follower {
         (done, share)
     }
 
-    /// The areas of each process with the homes of those who use them. What several map is listed once, for the process
-    /// that has touched most of it.
+    /// The areas of each process with the homes of the threads that use them. An area that several processes map is
+    /// listed once, for the process that has touched most of it.
     fn sampled(&self) -> HashMap<u32, Vec<Sampled>> {
         struct Shared {
             homes: Vec<u32>,

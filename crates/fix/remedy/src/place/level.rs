@@ -1,5 +1,5 @@
-//! Levelling: which threads go where, so that at every level of the machine its groups have as many running threads as
-//! their CPUs deserve, to one thread. Pure: no system call is made here.
+//! Levelling: assigns threads so that at every level of the machine its groups have running threads in proportion to
+//! their CPUs, to one thread. Pure: no system call is made here.
 
 use std::collections::HashMap;
 
@@ -62,7 +62,7 @@ impl Tree {
         };
         let distances = at.iter().map(|&a| at.iter().map(|&b| distance(a, b)).collect()).collect();
         let last = last_level(machine);
-        // What of a node lies in no group is one of its own.
+        // CPUs of a node outside all groups form one of their own.
         let within = |whole: &CpuSet, groups: &mut dyn Iterator<Item = &CpuSet>| {
             let mut out: Vec<CpuSet> = groups.map(|g| g.and(whole)).filter(|g| !g.is_empty()).collect();
             let rest = out.iter().fold(whole.clone(), |rest, g| rest.minus(g));
@@ -129,7 +129,7 @@ pub fn plan(tree: &Tree, threads: &[Thread]) -> Vec<Move> {
     let nodes = level(Level::Node, &groups, threads, at, near, &mut moves);
     for (node, members) in nodes.into_iter().enumerate() {
         let groups: Vec<&CpuSet> = tree.caches[node].iter().collect();
-        // A thread that comes from another node lies in none of them yet.
+        // A thread that comes from another node is not in any of these groups yet.
         let at = |t: &Thread| groups.iter().position(|g| g.contains(t.cpu));
         let caches = level(Level::Cache, &groups, &members, at, |_, _| 0, &mut moves);
         for (cache, members) in caches.into_iter().enumerate() {
@@ -242,7 +242,8 @@ fn level(
     members
 }
 
-/// Which thread of a group to give away: one whose process is there already rather than here, then one whose memory is.
+/// The thread of a group to give away: one of a process that is there already rather than here, then one with its
+/// memory there.
 fn candidate(from: &[Thread], to: &[Thread], group: usize) -> Option<usize> {
     let of = |all: &[Thread], pid| all.iter().filter(|t| t.pid == pid).count() as f64;
     let score = |t: &Thread| {

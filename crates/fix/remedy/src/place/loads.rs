@@ -1,4 +1,4 @@
-//! What threads want of CPUs.
+//! CPU demand per thread.
 
 use std::collections::{HashMap, HashSet};
 

@@ -7,28 +7,29 @@ use ncpu_machine::process::{self, Mapping};
 
 use crate::sys;
 
-/// One page in so many is asked for its node.
+/// The node is read of one page in this many.
 const EVERY: u64 = 256;
-/// But in a small mapping at least so many are, as far as it has them: a node's share of it is to be seen.
+/// But of at least this many pages in a small mapping, as far as it has them: a node's share of it must be
+/// visible.
 const FEWEST: u64 = 256;
 /// Mappings below this are left alone.
 const SMALLEST: u64 = 1 << 20;
-/// What is dealt out to nodes goes to them in pieces of a huge page, aligned to one: the kernel moves a huge page as a
-/// whole for each of its small pages that is to go elsewhere, back and forth.
+/// Memory is dealt out to nodes in pieces of a huge page, aligned to one: the kernel moves a huge page as a whole for
+/// each of its small pages that is to go elsewhere, back and forth.
 const PIECE: u64 = 2 << 20;
-/// One part in so many may lie elsewhere: what is moved must pay.
+/// Up to one part in this many may lie elsewhere: a move must pay.
 const PAYS: u64 = 20;
-/// At most so much is moved between two looks at the threads.
+/// The most bytes moved between two looks at the threads.
 pub const STEP: u64 = 64 << 20;
 
-/// A mapping whose pages may be moved.
+/// A mapping with pages that may be moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Area {
     /// First address.
     pub start: u64,
     /// The address behind it.
     pub end: u64,
-    /// What it is of.
+    /// The object it belongs to.
     pub name: String,
     /// Device and inode of memory that other processes can map too.
     pub shared: Option<((u32, u32), u64)>,
@@ -72,7 +73,7 @@ pub fn sample(pid: u32, area: &Area, seed: u64) -> io::Result<Vec<(u32, u64)>> {
     Ok(out)
 }
 
-/// What is to become of an area.
+/// The new place of an area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
     /// The area.
@@ -85,7 +86,7 @@ pub struct Wish {
     pub reason: &'static str,
 }
 
-/// What is to become of a process's areas, given the nodes where those run who use each.
+/// The new places of a process's areas, given the nodes on which the users of each area run.
 ///
 /// With one such node everything goes there. With several, nobody can tell from outside which thread uses which page:
 /// an area that several processes share, or that is much larger than a node's fair share of the process, is taken to be
@@ -136,7 +137,7 @@ impl Sampled {
         self.bytes() / self.homes.len().max(1) as u64
     }
 
-    /// Whether threads of all homes are taken to use it, of a process with so much memory.
+    /// Whether threads of all homes are taken to use it; `total` is the process's memory.
     fn used_by_all(&self, total: u64) -> bool {
         let fair = total / self.homes.len().max(1) as u64;
         // Too little to give each node a piece is left where it is.
@@ -241,7 +242,7 @@ mod tests {
         // One process on one node: its memory comes along.
         assert_eq!(reasons(&[(100, &[(0, 100)])], &[3]), (vec!["its threads all run there"], 0));
         assert_eq!(reasons(&[(100, &[(3, 95), (0, 5)])], &[3]), (vec![], 95));
-        // The Cyclops: everything on node 0, threads on all. What node 0 has beyond its share is not at home.
+        // The Cyclops: everything on node 0, threads on all. Node 0's memory beyond its share is not at home.
         let shares = "threads of all these nodes share it";
         assert_eq!(reasons(&[(100, &[(0, 100)])], &[0, 1, 2, 3]), (vec![shares], 35));
         assert_eq!(reasons(&[(99, &[(0, 33), (1, 33), (2, 33)])], &[0, 1, 2]), (vec![], 99));

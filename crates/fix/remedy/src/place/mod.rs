@@ -36,7 +36,7 @@ pub struct Done {
     pub done: String,
 }
 
-/// What was moved, or would be.
+/// Moves that were made, or would be.
 pub fn moves_table(done: &[Done]) -> Table {
     let columns = [
         Column::float("at", Unit::Seconds, Kind::Gauge, "time since the beginning"),

@@ -36,7 +36,7 @@ pub enum Error {
     Count {
         /// How many.
         asked: usize,
-        /// How many there are.
+        /// Number of usable CPUs.
         usable: usize,
         /// Which.
         list: String,
@@ -87,7 +87,7 @@ impl std::str::FromStr for Policy {
 /// A policy on a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// CPUs; any where there is none.
+    /// CPUs; `None`: any.
     pub cpus: Option<CpuSet>,
     /// How memory is chosen among the nodes.
     pub memory: launch::Policy,
@@ -98,7 +98,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// What a program does to have it.
+    /// The program's steps to get it.
     pub fn steps(&self) -> Vec<Step> {
         let mut steps: Vec<Step> = self.cpus.iter().map(Step::affinity).collect();
         steps.push(Step::memory(self.memory, &self.nodes));
@@ -135,7 +135,7 @@ fn spread(keys: &[[u32; 4]], level: usize) -> Vec<u32> {
 }
 
 impl Policy {
-    /// What it means here.
+    /// Its meaning on this machine.
     ///
     /// # Errors
     /// The CPUs or nodes are not there.

@@ -2,8 +2,7 @@
 /*
  * The threads that idle CPUs waited for. While threads of the program run, these are the running threads, and timer
  * samples show what they do: each sample is sent with the number of idle CPUs by reason at that moment. While none
- * runs, it is the thread whose wake-up ends that: the leader leaves its idle time here, and the next wake-up of a
- * thread takes it.
+ * runs, it is the wait that ends next: the leader leaves its idle time here, and the next wake-up of a thread takes it.
  */
 #ifndef NCPU_CRITICAL_PATH_H
 #define NCPU_CRITICAL_PATH_H

@@ -160,7 +160,7 @@ pub struct Verdict {
     pub key: u64,
     /// The purpose of the wait.
     pub class: FutexClass,
-    /// The number of these waits in [`super::FutexWaits::place`]; 0: none.
+    /// The place number of these waits, as in [`super::FutexWaits::place`]; 0: none.
     pub place: u32,
     /// The word of the stack that decided, and its value.
     pub word: Option<(u32, u64)>,

@@ -44,8 +44,7 @@ const USUAL_HZ: usize = 99;
 /// threads on it that may begin to wait.
 const ASKS_PER_SECOND: usize = 500;
 const LEAST_ASKS: usize = 8;
-/// Judged futexes that are judged again a second: memory is freed, and a futex that was a lock may
-/// become something else.
+/// Futexes judged again a second: memory is freed, and a futex that was a lock may become something else.
 const AGAIN_PER_SECOND: u64 = 20;
 /// Stacks of timer samples copied and unwound a second on the whole machine: some 30 µs and 16 KiB each at most.
 const COPIES_PER_SECOND: u64 = 2000;

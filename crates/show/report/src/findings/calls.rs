@@ -206,9 +206,9 @@ fn opened(view: &View<'_>, calls: &Calls<'_>) -> Vec<Claim> {
                 .chain(taken.entry.iter().map(|at| (at, "into the kernel and back")))
             {
                 let sample = &view.samples[at];
+                let known = sample.kernel.iter().find(|f| view.entry(When::CallFunction, f).is_some());
+                functions.add(known.copied().unwrap_or(""), sample.seconds);
                 if *call == "openat" || *call == "open" {
-                    let known = sample.kernel.iter().find(|f| view.entry(When::CallFunction, f).is_some());
-                    functions.add(known.copied().unwrap_or(""), sample.seconds);
                     places.add(&Place::of(sample, call).words(), sample.seconds);
                 }
                 claim.ask(Source::Sample(at), sample.seconds, what);

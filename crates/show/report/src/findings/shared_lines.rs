@@ -108,7 +108,7 @@ fn claim(view: &View<'_>, line: &SharedLine, part: f64, waited: &HashMap<&str, f
     let beside: f64 = view.samples.iter().filter(|s| slow(s)).map(|s| s.seconds).sum();
     let readers = READERS.iter().any(|name| line.writers.contains(name))
         || by_readers > 0.5 * all
-        || beside > 0.05 * all;
+        || beside > 0.01 * all;
     let when = match line.sharing == "true" {
         true if readers => When::SharedByReaders,
         true => When::SharedWord,

@@ -17,6 +17,7 @@ mod ledger;
 mod limits;
 mod lock_functions;
 mod memory;
+mod memory_waits;
 mod names;
 mod places;
 mod pools;
@@ -54,7 +55,7 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 13] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 14] = [
     pools::claims,
     begun::claims,
     spins::claims,
@@ -62,6 +63,7 @@ const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 13] = [
     kernel_locks::claims,
     lock_functions::claims,
     shared_lines::claims,
+    memory_waits::claims,
     serial::claims,
     runtime::claims,
     calls::claims,

@@ -4,7 +4,7 @@
 //! lock that is always held does; 1/P where P CPUs work side by side and a hit delays one of them; 0 where nobody waits for it.
 //!
 //! - Work (a call, a fault, a function): without the place, an operation is shorter by the time in the place, times the
-//! part of it that binds. Of S CPU-seconds a second in it, this is b·S of the time.
+//!   part of it that binds. Of S CPU-seconds a second in it, this is b·S of the time.
 //! - A lock: its removal leaves what the program does without contention. That is measured and not extrapolated: one CPU has no
 //!   contention, so P times its speed on one CPU is the *anchor*. A lock that binds in part brings the program that part of the way,
 //!   or as far as its waits are of what contention costs in all, where that is more.

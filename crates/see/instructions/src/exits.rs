@@ -43,7 +43,7 @@ pub fn exits(code: &[u8], address: u64) -> Option<Exits> {
                 exits.indirect = true;
             }
         }
-        return (code.len() % 4 == 0).then_some(exits);
+        return code.len().is_multiple_of(4).then_some(exits);
     }
     for instruction in &mut Decoder::with_ip(64, code, address, DecoderOptions::NONE) {
         if instruction.is_invalid() {

@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(names("usr,intr").unwrap(), "usr intr");
         assert_eq!(names("idl,util").unwrap(), "idl usr sys wt st");
         assert_eq!(columns("all").unwrap().0.len(), 16);
-        assert!(names("usr,foo").unwrap_err().contains("the columns are minf"));
+        assert!(names("usr,foo").unwrap_err().contains("expected one of: minf"));
         assert!(names(",").is_err());
     }
 

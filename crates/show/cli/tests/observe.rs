@@ -330,7 +330,7 @@ fn a_missing_tracepoint_takes_its_layer_and_leaves_the_rest() {
     for (tracepoint, word) in [
         ("contention_begin", "no kernel locks"),
         ("tlb_flush", "no TLB shootdowns"),
-        ("local_timer_entry", "not told apart"),
+        ("local_timer_entry", "no separate times for timer"),
     ] {
         let o = without(tracepoint, &["run", "--", "true"]);
         assert!(o.status.success(), "{tracepoint}: {}", err(&o));

@@ -6,7 +6,7 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -102,6 +102,40 @@ pub fn page(path: &Path, text: &str) -> anyhow::Result<()> {
         say!("ncpu: wrote {}", path.display());
     }
     Ok(())
+}
+
+/// Writes a page to a new file that stays, where files of the moment lie.
+///
+/// # Errors
+/// It cannot be written.
+pub fn page_of_its_own(text: &str) -> anyhow::Result<PathBuf> {
+    let file = tempfile::Builder::new().prefix("ncpu-").suffix(".html").tempfile();
+    let mut file = file.context("a file for the page")?;
+    file.write_all(text.as_bytes()).context("writing the page")?;
+    let (_, path) = file.keep().context("keeping the page")?;
+    say!("ncpu: wrote {}", path.display());
+    Ok(path)
+}
+
+/// Opens a page in the user's browser. Without a display or xdg-open that is said, which is no error: the page is there.
+///
+/// # Errors
+/// xdg-open says no.
+pub fn open(page: &Path) -> anyhow::Result<()> {
+    if ["DISPLAY", "WAYLAND_DISPLAY"].iter().all(|name| std::env::var_os(name).is_none_or(|v| v.is_empty())) {
+        say!("ncpu: no display (DISPLAY, WAYLAND_DISPLAY): open the page where there is a browser");
+        return Ok(());
+    }
+    let opened = Command::new("xdg-open").arg(page).stdin(Stdio::null()).stdout(Stdio::null()).status();
+    match opened {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => anyhow::bail!("xdg-open {}: {status}", page.display()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            say!("ncpu: no xdg-open (package xdg-utils): open the page in a browser");
+            Ok(())
+        }
+        Err(e) => Err(e).context("starting xdg-open"),
+    }
 }
 
 /// Writes bytes for another program to standard output.

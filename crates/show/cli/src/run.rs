@@ -67,6 +67,10 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
+    /// Open that page in a browser, by xdg-open [default of --html: a file of its own]
+    #[arg(long)]
+    open: bool,
+
     /// Print a table of the observation instead of the onion
     #[arg(long, value_name = "TABLE", value_parser = TableName)]
     table: Option<String>,
@@ -93,6 +97,7 @@ impl ReportArgs {
     /// Whether nothing but the onion is asked for.
     fn is_default(&self) -> bool {
         self.html.is_none()
+            && !self.open
             && !self.tenants.is_given()
             && self.table.is_none()
             && !self.timeline
@@ -103,6 +108,10 @@ impl ReportArgs {
     /// Whether there can be such a table, before a program runs for it; and whether the options go together: the onion has
     /// no rows to sort or choose. Users' causes are read, too.
     fn check(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            !self.open || self.html.as_deref() != Some(Path::new("-")),
+            "--open needs a file: name one with --html, or leave --html out"
+        );
         self.causes.install()?;
         self.tenants.naming()?;
         if let Some(name) = self.table.as_deref() {
@@ -378,12 +387,18 @@ fn report(
     let notes: Vec<String> = incomplete.iter().chain(&recording.manifest.notes).cloned().collect();
     let scale = (purpose == Purpose::Scale)
         .then(|| Scale::read(recording.tables.values(), &recording.manifest.command.join(" "), &notes));
-    if let Some(file) = &args.html {
+    if args.html.is_some() || args.open {
         let page = match &scale {
             Some(scale) => scale.html(),
             None => ncpu_report::html::page(recording)?,
         };
-        crate::out::page(file, &page)?;
+        match &args.html {
+            Some(file) => crate::out::page(file, &page)?,
+            None => crate::out::open(&crate::out::page_of_its_own(&page)?)?,
+        }
+        if let Some(file) = args.html.as_deref().filter(|_| args.open) {
+            crate::out::open(file)?;
+        }
     }
     let observed = matches!(purpose, Purpose::Run | Purpose::Watch | Purpose::Locks | Purpose::Foresee);
     // The onion and the curves have a place for notes; a table has none.

@@ -81,3 +81,50 @@ fn other_tools_are_given_what_the_tables_tell() {
     let top = pprof(&["-top", "-tagfocus=process=^busy$"]);
     assert!(top.lines().any(|line| line.ends_with(" counts_and_counts")), "{top}");
 }
+
+/// `ncpu report` of a recording, with programs of `programs` first and a display or none.
+fn opened(recording: &str, args: &[&str], programs: &std::path::Path, display: &str) -> std::process::Output {
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let mut report = Command::new(env!("CARGO_BIN_EXE_ncpu"));
+    report.args(["report", recording, "--open"]).args(args).env_remove("WAYLAND_DISPLAY");
+    report.env("PATH", path).env("DISPLAY", display).env("TMPDIR", programs).output().unwrap()
+}
+
+#[test]
+fn a_page_is_opened_by_the_user_s_browser() {
+    use std::os::unix::fs::PermissionsExt;
+    if !root() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let recording = place.path().join("true.ncpu");
+    let recording = recording.to_str().unwrap();
+    let ran = ncpu(&["run", "--record", recording, "--", "true"]);
+    assert!(ran.status.success(), "{}", err(&ran));
+    let (browser, asked) = (place.path().join("xdg-open"), place.path().join("asked"));
+    let script = |status: u8| format!("#!/bin/sh\necho \"$1\" >>{}\nexit {status}\n", asked.display());
+    let install = |status: u8| {
+        std::fs::write(&browser, script(status)).unwrap();
+        std::fs::set_permissions(&browser, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    install(0);
+    let said = opened(recording, &[], place.path(), ":7");
+    assert!(said.status.success(), "{}", err(&said));
+    let page = std::fs::read_to_string(&asked).unwrap();
+    assert!(page.trim().ends_with(".html") && err(&said).contains(page.trim()), "{page} {}", err(&said));
+    assert!(std::fs::read_to_string(page.trim()).unwrap().contains("<html"));
+    // A file that is named is the one that is opened.
+    let named = place.path().join("named.html");
+    let said = opened(recording, &["--html", named.to_str().unwrap()], place.path(), ":7");
+    assert!(said.status.success() && std::fs::read_to_string(&asked).unwrap().contains("named.html"));
+    // Without a display the page is there all the same.
+    std::fs::remove_file(&asked).unwrap();
+    let said = opened(recording, &[], place.path(), "");
+    assert!(said.status.success() && err(&said).contains("no display"), "{}", err(&said));
+    assert!(!asked.exists());
+    install(3);
+    let said = opened(recording, &[], place.path(), ":7");
+    assert!(!said.status.success() && err(&said).contains("xdg-open"), "{}", err(&said));
+    let said = opened(recording, &["--html", "-"], place.path(), ":7");
+    assert!(!said.status.success() && err(&said).contains("--open needs a file"), "{}", err(&said));
+}

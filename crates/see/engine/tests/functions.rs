@@ -105,6 +105,17 @@ fn exceptions_pass_through_a_function_that_is_followed() {
 }
 
 #[test]
+fn calls_end_where_they_jump_into_a_library() {
+    let Some(_one) = allowed() else { return };
+    let program = compile("gcc", "tail_call.c");
+    let seen = follow(&[program.clone().into()], "serve");
+    std::fs::remove_file(program).expect("it was compiled");
+    assert_eq!(seen.sum("served", "count"), 200.0, "{:?}", seen.notes);
+    assert!(note(&seen, "calls of serve may end by a jump into another file").is_some(), "{:?}", seen.notes);
+    assert!(note(&seen, "are not counted: an exception").is_none(), "{:?}", seen.notes);
+}
+
+#[test]
 fn functions_of_rust_are_followed_through_panics() {
     let Some(_one) = allowed() else { return };
     let seen = follow(&part("answers"), "functions::parts::answer");

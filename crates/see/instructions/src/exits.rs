@@ -9,6 +9,9 @@ pub struct Exits {
     pub returns: Vec<u32>,
     /// Addresses outside of it that it jumps to, each once: the code there returns to the function's caller.
     pub jumps: Vec<u64>,
+    /// Offsets of its unconditional jumps to such an address, with the address; nothing for one that the linker has yet to fill in
+    /// (`jmp *function@GOT(%rip)`).
+    pub ends: Vec<(u32, Option<u64>)>,
     /// It jumps where a register or memory says: to a part of itself (`switch`), or to another function.
     pub indirect: bool,
 }
@@ -34,7 +37,11 @@ pub fn exits(code: &[u8], address: u64) -> Option<Exits> {
             if word & 0xffff_fc1f == 0xd65f_0000 || word & 0xffff_fbff == 0xd65f_0bff {
                 exits.returns.push(4 * i as u32);
             } else if word >> 26 == 0b000101 {
-                jump(&mut exits, from.wrapping_add_signed(distance(26, 0)));
+                let target = from.wrapping_add_signed(distance(26, 0));
+                jump(&mut exits, target);
+                if !inside.contains(&target) {
+                    exits.ends.push((4 * i as u32, Some(target)));
+                }
             } else if word >> 24 == 0x54 || (word >> 25) & 0x3f == 0b011010 {
                 jump(&mut exits, from.wrapping_add_signed(distance(19, 5)));
             } else if (word >> 25) & 0x3f == 0b011011 {
@@ -54,7 +61,14 @@ pub fn exits(code: &[u8], address: u64) -> Option<Exits> {
                 exits.returns.push((instruction.ip() - address) as u32);
             }
             FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
-                jump(&mut exits, instruction.near_branch_target());
+                let target = instruction.near_branch_target();
+                jump(&mut exits, target);
+                if instruction.flow_control() == FlowControl::UnconditionalBranch && !inside.contains(&target) {
+                    exits.ends.push(((instruction.ip() - address) as u32, Some(target)));
+                }
+            }
+            FlowControl::IndirectBranch if instruction.is_ip_rel_memory_operand() => {
+                exits.ends.push(((instruction.ip() - address) as u32, None));
             }
             FlowControl::IndirectBranch => exits.indirect = true,
             _ => {}
@@ -99,12 +113,20 @@ mod tests {
         code.extend((0x2000i32 - 0x1000 - 12).to_le_bytes());
         code.extend([0xff, 0xe0]);
         let found = exits(&code, 0x1000).expect("instructions");
-        assert_eq!(found, Exits { returns: vec![4, 5], jumps: vec![0x2000], indirect: true });
+        let expected =
+            Exits { returns: vec![4, 5], jumps: vec![0x2000], ends: vec![(7, Some(0x2000))], indirect: true };
+        assert_eq!(found, expected);
+        // je to 0x2000, which it may not take; jmp *0x10(%rip)
+        let mut code = vec![0x0f, 0x84];
+        code.extend((0x2000i32 - 0x1000 - 6).to_le_bytes());
+        code.extend([0xff, 0x25, 0x10, 0, 0, 0]);
+        let found = exits(&code, 0x1000).expect("instructions");
+        assert_eq!(found, Exits { jumps: vec![0x2000], ends: vec![(6, None)], ..Exits::default() });
         // The immediate of a move is no return: mov $0xc3c3c3c3,%eax; ret
         let found = exits(&[0xb8, 0xc3, 0xc3, 0xc3, 0xc3, 0xc3], 0).expect("instructions");
         assert_eq!(found.returns, [5]);
         assert_eq!(exits(&[0x06, 0xc3], 0), None, "no instruction of 64 bits");
-        assert_eq!(exits(&code[..9], 0x1000), None, "cut");
+        assert_eq!(exits(&[0xe9, 0, 0], 0x1000), None, "cut");
     }
 
     #[test]

@@ -52,6 +52,16 @@ impl std::fmt::Display for CalledFunction {
     }
 }
 
+/// Where a function has probes in a file.
+#[derive(Debug, PartialEq)]
+pub(super) struct Probes {
+    /// Where its calls end.
+    pub returns: Vec<Probe>,
+    pub begins: Vec<Probe>,
+    /// Some calls end by a jump into another file: what these do there is not counted.
+    pub leaves: bool,
+}
+
 impl CalledFunction {
     /// The file of its library, where that is given.
     pub(crate) fn file(&self) -> Option<&Path> {
@@ -77,7 +87,7 @@ impl CalledFunction {
         file: &Source,
         path: &Path,
         program: bool,
-    ) -> Result<Option<[Vec<Probe>; 2]>, String> {
+    ) -> Result<Option<Probes>, String> {
         if !self.is_in(path, program) {
             return Ok(None);
         }
@@ -102,6 +112,7 @@ impl CalledFunction {
         };
         let mut returns = Vec::new();
         let mut begins = Vec::new();
+        let mut leaves = false;
         // Parts that run seldom are reached by a jump, too.
         let mut left: Vec<Function> = found;
         let mut known: Vec<u64> = left.iter().map(|f| f.address).collect();
@@ -122,8 +133,14 @@ impl CalledFunction {
             for at in exits.returns {
                 returns.push(probe(place(function.address + u64::from(at))?, 1));
             }
+            for (at, to) in exits.ends {
+                // Functions of other files are reached by code that no symbol covers.
+                if to.is_none_or(|to| function_at(file, to).is_none()) {
+                    returns.push(probe(place(function.address + u64::from(at))?, 1));
+                    leaves = true;
+                }
+            }
             for to in exits.jumps {
-                // A jump elsewhere, as into another file, is not followed: such calls are counted as left.
                 let Some(next) = function_at(file, to).filter(|f| !known.contains(&f.address)) else {
                     continue;
                 };
@@ -138,7 +155,7 @@ impl CalledFunction {
                 "{self} has no instruction that returns: name the function that it goes on in"
             ));
         }
-        Ok(Some([returns, begins]))
+        Ok(Some(Probes { returns, begins, leaves }))
     }
 }
 
@@ -188,13 +205,14 @@ mod tests {
         let bytes = std::fs::read(&me).expect("own file");
         let name = "ncpu_engine::engine::functions::CalledFunction::is_in";
         let name = functions_named(&file, name).pop().map_or("main", |_| name);
-        let [returns, begins] =
+        let Probes { returns, begins, .. } =
             function(name).probes(3, &file, &me, true).expect("followed").expect("it is there");
         assert_eq!(begins.len(), 1);
         assert!(begins.iter().all(|p| p.cookie == 3 << 8));
         for probe in &returns {
             assert_eq!(probe.cookie, 3 << 8 | 1);
-            assert!(matches!(bytes[probe.offset as usize], 0xc3 | 0xc2 | 0xf3 | 0xf2), "a return");
+            let first = bytes[probe.offset as usize];
+            assert!(matches!(first, 0xc3 | 0xc2 | 0xf3 | 0xf2 | 0xe9 | 0xeb | 0xff), "a return or a jump");
         }
         assert_eq!(function("no_such_function").probes(0, &file, &me, true), Ok(None));
         assert_eq!(function("main").probes(0, &file, &me, false), Ok(None), "of a library");

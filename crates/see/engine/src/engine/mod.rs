@@ -651,8 +651,8 @@ impl Engine {
             match function.probes(number, file, path, program) {
                 Ok(None) => continue,
                 Ok(Some(probes)) => {
-                    found += probes.iter().map(Vec::len).sum::<usize>();
-                    calls.push(probes);
+                    found += probes.returns.len() + probes.begins.len();
+                    calls.push((probes, function.clone()));
                 }
                 Err(e) => refused = Some(e),
             }
@@ -664,8 +664,14 @@ impl Engine {
         }
         uprobes.attach(Group::Static, file, own, &self.skel.progs.user_lock)?;
         uprobes.attach(Group::Go, file, go, &self.skel.progs.go_lock)?;
-        for probes in calls {
+        for (probes, function) in calls {
+            let leaves = probes.leaves;
             uprobes.attach_function(file, probes, &self.skel.progs.function_call)?;
+            if leaves {
+                self.notes.push(format!(
+                    "calls of {function} may end by a jump into another file: what is done there for them is not counted"
+                ));
+            }
         }
         refused.map_or(Ok(found), Err)
     }

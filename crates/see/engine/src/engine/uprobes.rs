@@ -20,6 +20,7 @@ use ncpu_instructions::{entry, first_return};
 use ncpu_machine::process;
 
 use super::budget::{Budget, Coverage, EVERY, FIRST_LOOK, Look, Probes};
+use super::functions;
 use super::layout::{CpuSlot, ProbeCounts};
 use super::usdt::Probe;
 use crate::bpf_support::Mapped;
@@ -250,7 +251,7 @@ impl Uprobes {
     pub fn attach_function(
         &mut self,
         file: &Source,
-        [returns, begins]: [Vec<Probe>; 2],
+        functions::Probes { returns, begins, .. }: functions::Probes,
         program: &ProgramMut<'_>,
     ) -> Result<(), String> {
         let most = if self.lock().kernel.multi { MAX_PROBES } else { MAX_SINGLE };

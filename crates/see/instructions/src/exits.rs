@@ -63,7 +63,8 @@ pub fn exits(code: &[u8], address: u64) -> Option<Exits> {
             FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
                 let target = instruction.near_branch_target();
                 jump(&mut exits, target);
-                if instruction.flow_control() == FlowControl::UnconditionalBranch && !inside.contains(&target) {
+                if instruction.flow_control() == FlowControl::UnconditionalBranch && !inside.contains(&target)
+                {
                     exits.ends.push(((instruction.ip() - address) as u32, Some(target)));
                 }
             }

@@ -228,7 +228,8 @@ impl Findings {
                 if beside { "Other programs use the CPUs" } else { "Other threads keep the CPUs busy" };
             let waited = |found: &Finding| found.waited.unwrap_or(0.0);
             // A program whose threads mostly ran, or stood for a CPU, had other work meanwhile.
-            let held = |found: &Finding| waited(found) >= HELD * waiting::active(view);
+            let active = waiting::active(view);
+            let held = |found: &Finding| active.is_some_and(|active| waited(found) >= HELD * active);
             // Where the program itself keeps them busy, what else is waited for may be its own doing.
             let counts = |found: &Finding| match found.kind {
                 Kind::Lock | Kind::KernelLock => beside || busy,

@@ -559,15 +559,18 @@ fn what_most_of_the_work_is_in_is_the_longest_chain_of_calls_with_most_of_it() {
 #[test]
 fn a_device_holds_up_who_waits_for_it_a_third_of_the_time() {
     // Other programs have most of the CPUs; the program's threads ran or stood for a CPU for `active` seconds.
-    let of = |active: f64| {
+    let of = |active: Option<f64>| {
         let read = "main;load;__read;__x64_sys_read_[k];vfs_read_[k];filemap_get_pages_[k];io_schedule_[k]";
         let row: [&str; 5] = ["off-cpu", "I/O", "stamps", "stamps", &format!("I/O;stamps;{read}")];
         let columns = ["kind", "wait", "process", "thread", "stack"];
         let waits = table("stacks", &columns, &["seconds", "samples"], &[(&row, &[5.0, 900.0])]);
-        let threads: &[(&[&str], &[f64])] = &[(&["stamps", "stamps"], &[1.0, active])];
-        let tables = vec![waits, table("threads", &["process", "thread"], &["tid", "CPU"], threads)];
-        first(&observed(0.5, 9.0, tables))
+        let threads = active.map(|active| {
+            let rows: &[(&[&str], &[f64])] = &[(&["stamps", "stamps"], &[1.0, active])];
+            table("threads", &["process", "thread"], &["tid", "CPU"], rows)
+        });
+        first(&observed(0.5, 9.0, [waits].into_iter().chain(threads).collect()))
     };
-    assert_eq!(of(4.0), "reads-in-turn");
-    assert_eq!(of(14.0), "", "most of its threads had work meanwhile");
+    assert_eq!(of(Some(4.0)), "reads-in-turn");
+    assert_eq!(of(Some(14.0)), "", "most of its threads had work meanwhile");
+    assert_eq!(of(None), "", "it is not known whether they had");
 }

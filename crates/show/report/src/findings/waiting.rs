@@ -621,14 +621,16 @@ fn reads(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     Some(of.idle(view, claim))
 }
 
-/// How long the program's threads were on CPU, or would have been.
-pub(super) fn active(view: &View<'_>) -> f64 {
-    let Ok(Some(t)) = threads::Reader::open(view.context.recording) else { return 0.0 };
-    let mut sum = 0.0;
+/// How long the program's threads were on CPU, or would have been; `None` where the recording does not say.
+pub(super) fn active(view: &View<'_>) -> Option<f64> {
+    let t = threads::Reader::open(view.context.recording).ok()??;
+    let mut sum = None;
     for row in t.rows() {
-        let on = Microstate::ON_CPU.iter().filter_map(|&m| t.micro.get(row, m)).sum::<f64>();
-        let queued = t.micro.get(row, Microstate::Lat).unwrap_or(0.0);
-        sum += t.cpu.get(row).unwrap_or(on) + queued;
+        let on: Vec<f64> = Microstate::ON_CPU.iter().filter_map(|&m| t.micro.get(row, m)).collect();
+        let on = t.cpu.get(row).or_else(|| (!on.is_empty()).then(|| on.iter().sum()));
+        if let Some(on) = on {
+            *sum.get_or_insert(0.0) += on + t.micro.get(row, Microstate::Lat).unwrap_or(0.0);
+        }
     }
     sum
 }
@@ -644,7 +646,7 @@ fn full(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         return None;
     }
     // Threads that compute may be the readers, several short ones after another as well.
-    if active(view) >= 0.5 * view.elapsed() {
+    if active(view).is_none_or(|active| active >= 0.5 * view.elapsed()) {
         return None;
     }
     let (mut places, mut processes, mut pipes) = (Most::default(), Most::default(), 0.0);

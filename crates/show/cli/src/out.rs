@@ -117,7 +117,7 @@ pub fn page_of_its_own(text: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Opens a page in the user's browser. Without a display or xdg-open that is said, which is no error: the page is there.
+/// Opens a page in the user's browser. Where there is no display or no xdg-open a line says so, and the page stays.
 ///
 /// # Errors
 /// xdg-open says no.

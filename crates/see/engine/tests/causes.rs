@@ -1,4 +1,4 @@
-//! What user code does, and locks that system calls take, in programs that measure them themselves. Skipped without root and BPF.
+//! User code by cause, and locks that system calls take, in programs that measure both themselves. Skipped without root and BPF.
 
 mod common;
 

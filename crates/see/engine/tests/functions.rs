@@ -166,22 +166,10 @@ mod parts {
 }
 
 mod quiet {
+    use common::part_within;
     use ncpu_trials::{MOST, hold};
 
     use super::*;
-
-    /// The part of the calls whose latency is not above this, in us, by the bins of table `lengths`.
-    fn part_within(seen: &Seen, us: f64) -> f64 {
-        let (mut within, mut all) = (0.0, 0.0);
-        for (t, r) in seen.rows("lengths").filter(|(t, r)| t.text(*r, "of") == Some("request")) {
-            let of = |column: &str| t.number(r, column).expect("a number");
-            all += of("count");
-            if (of("from") + of("to")) / 2.0 <= us {
-                within += of("count");
-            }
-        }
-        within / all
-    }
 
     #[test]
     fn times_and_parts_are_those_of_the_programs_own_log() {

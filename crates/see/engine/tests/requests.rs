@@ -102,8 +102,8 @@ fn requests(seen: &Seen, disk: &str, by: &str) -> (u64, u64, f64) {
     sums
 }
 
-/// One request in so many may be lost. In virtual machines that map the kernel's memory by shadow page tables, an interrupt of an
-/// old process was seen to run none of the programs: up to 13 ends of 600 where such a process was busy.
+/// At most one request in this many is lost. Some virtual machines map the kernel's memory by shadow page tables. There an interrupt
+/// of a process that began long ago ran none of the programs: up to 13 ends of 600 were missing while such a process was busy.
 const MAY_LOSE: u64 = 10;
 
 /// Requests whose end was not seen, as the table of drops says.

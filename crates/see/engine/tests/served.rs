@@ -103,22 +103,10 @@ fn nothing_is_followed_where_nobody_asks() {
 }
 
 mod quiet {
+    use common::part_within;
     use ncpu_trials::{MOST, hold};
 
     use super::*;
-
-    /// The part of the requests with a latency of at most `us`, by the bins of table `lengths`.
-    fn part_within(seen: &Seen, us: f64) -> f64 {
-        let (mut within, mut all) = (0.0, 0.0);
-        for (t, r) in seen.rows("lengths").filter(|(t, r)| t.text(*r, "of") == Some("request")) {
-            let of = |column: &str| t.number(r, column).expect("a number");
-            all += of("count");
-            if (of("from") + of("to")) / 2.0 <= us {
-                within += of("count");
-            }
-        }
-        within / all
-    }
 
     /// Whether what makes requests slow has its time, and the 99th percentile is the log's within 3 %.
     fn planted(server: &str, cause: &str, doing: &[&str]) {

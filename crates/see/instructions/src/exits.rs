@@ -16,13 +16,20 @@ pub struct Exits {
     pub indirect: bool,
 }
 
-/// The exits of the function whose code lies at `address`; `None` where not all of the code is instructions.
+/// The exits of the function with this code at `address`; `None` if a part of the code is not an instruction.
 pub fn exits(code: &[u8], address: u64) -> Option<Exits> {
     let mut exits = Exits::default();
     let inside = address..address.checked_add(code.len() as u64)?;
-    let jump = |exits: &mut Exits, target: u64| {
-        if !inside.contains(&target) && !exits.jumps.contains(&target) {
+    // A jump at an offset, which ends the function if it leads outside of it and is always taken.
+    let jump = |exits: &mut Exits, at: u32, target: u64, always: bool| {
+        if inside.contains(&target) {
+            return;
+        }
+        if !exits.jumps.contains(&target) {
             exits.jumps.push(target);
+        }
+        if always {
+            exits.ends.push((at, Some(target)));
         }
     };
     if cfg!(target_arch = "aarch64") {
@@ -33,19 +40,16 @@ pub fn exits(code: &[u8], address: u64) -> Option<Exits> {
                 let shifted = (word >> low) << (32 - bits);
                 i64::from(shifted as i32 >> (32 - bits)) * 4
             };
-            let from = address + 4 * i as u64;
+            let at = 4 * i as u32;
+            let from = address + u64::from(at);
             if word & 0xffff_fc1f == 0xd65f_0000 || word & 0xffff_fbff == 0xd65f_0bff {
-                exits.returns.push(4 * i as u32);
+                exits.returns.push(at);
             } else if word >> 26 == 0b000101 {
-                let target = from.wrapping_add_signed(distance(26, 0));
-                jump(&mut exits, target);
-                if !inside.contains(&target) {
-                    exits.ends.push((4 * i as u32, Some(target)));
-                }
+                jump(&mut exits, at, from.wrapping_add_signed(distance(26, 0)), true);
             } else if word >> 24 == 0x54 || (word >> 25) & 0x3f == 0b011010 {
-                jump(&mut exits, from.wrapping_add_signed(distance(19, 5)));
+                jump(&mut exits, at, from.wrapping_add_signed(distance(19, 5)), false);
             } else if (word >> 25) & 0x3f == 0b011011 {
-                jump(&mut exits, from.wrapping_add_signed(distance(14, 5)));
+                jump(&mut exits, at, from.wrapping_add_signed(distance(14, 5)), false);
             } else if word & 0xfedf_fc1f == 0xd61f_0000 {
                 exits.indirect = true;
             }
@@ -56,20 +60,18 @@ pub fn exits(code: &[u8], address: u64) -> Option<Exits> {
         if instruction.is_invalid() {
             return None;
         }
-        match instruction.flow_control() {
+        let at = (instruction.ip() - address) as u32;
+        let flow = instruction.flow_control();
+        match flow {
             FlowControl::Return if instruction.mnemonic() == Mnemonic::Ret => {
-                exits.returns.push((instruction.ip() - address) as u32);
+                exits.returns.push(at);
             }
             FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
-                let target = instruction.near_branch_target();
-                jump(&mut exits, target);
-                if instruction.flow_control() == FlowControl::UnconditionalBranch && !inside.contains(&target)
-                {
-                    exits.ends.push(((instruction.ip() - address) as u32, Some(target)));
-                }
+                let always = flow == FlowControl::UnconditionalBranch;
+                jump(&mut exits, at, instruction.near_branch_target(), always);
             }
             FlowControl::IndirectBranch if instruction.is_ip_rel_memory_operand() => {
-                exits.ends.push(((instruction.ip() - address) as u32, None));
+                exits.ends.push((at, None));
             }
             FlowControl::IndirectBranch => exits.indirect = true,
             _ => {}

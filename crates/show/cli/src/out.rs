@@ -104,20 +104,17 @@ pub fn page(path: &Path, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a page to a new file that stays, where files of the moment lie.
+/// A new file for a page, in the directory for temporary files. It stays.
 ///
 /// # Errors
-/// It cannot be written.
-pub fn page_of_its_own(text: &str) -> anyhow::Result<PathBuf> {
+/// It cannot be made.
+pub fn new_page() -> anyhow::Result<PathBuf> {
     let file = tempfile::Builder::new().prefix("ncpu-").suffix(".html").tempfile();
-    let mut file = file.context("a file for the page")?;
-    file.write_all(text.as_bytes()).context("writing the page")?;
-    let (_, path) = file.keep().context("keeping the page")?;
-    say!("ncpu: wrote {}", path.display());
+    let (_, path) = file.context("a file for the page")?.keep().context("keeping the file for the page")?;
     Ok(path)
 }
 
-/// Opens a page in the user's browser. Where there is no display or no xdg-open a line says so, and the page stays.
+/// Opens a page in the user's browser. Without a display or xdg-open a line says so, and the page stays.
 ///
 /// # Errors
 /// xdg-open says no.

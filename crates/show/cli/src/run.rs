@@ -392,12 +392,10 @@ fn report(
             Some(scale) => scale.html(),
             None => ncpu_report::html::page(recording)?,
         };
-        match &args.html {
-            Some(file) => crate::out::page(file, &page)?,
-            None => crate::out::open(&crate::out::page_of_its_own(&page)?)?,
-        }
-        if let Some(file) = args.html.as_deref().filter(|_| args.open) {
-            crate::out::open(file)?;
+        let file = args.html.clone().map_or_else(crate::out::new_page, Ok)?;
+        crate::out::page(&file, &page)?;
+        if args.open {
+            crate::out::open(&file)?;
         }
     }
     let observed = matches!(purpose, Purpose::Run | Purpose::Watch | Purpose::Locks | Purpose::Foresee);

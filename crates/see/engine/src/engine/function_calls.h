@@ -16,17 +16,9 @@
 
 enum call_event { CALL_BEGINS, CALL_RETURNS };
 
-/* The attach cookie of a probe. */
-#define CALL_COOKIE(function, event) ((__u64)(function) << 8 | (event))
+/* The attach cookie of a probe is function << 8 | event. */
 
 __u64 call_window;	/* number of the times that the probes were attached: a call that began in another one has no end */
-
-static __always_inline struct probe_counts *probe_counts_here(void)
-{
-	__u32 cpu = bpf_get_smp_processor_id();
-
-	return bpf_map_lookup_elem(&probe_hits, &cpu);
-}
 
 /* The address that the function returns to, at its entry and at the instruction that returns. */
 static __always_inline __u64 returns_to(struct pt_regs *ctx)
@@ -45,7 +37,7 @@ static __always_inline __u64 returns_to(struct pt_regs *ctx)
 static __always_inline void function_begins(struct pt_regs *ctx, __u64 function)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
-	__u64 now = bpf_ktime_get_ns(), sp = ctx->sp, pid = bpf_get_current_pid_tgid();
+	__u64 now = bpf_ktime_get_ns(), sp = ctx->sp;
 	struct task_rec *r = get(p, now);
 	struct probe_counts *counts = probe_counts_here();
 
@@ -67,13 +59,7 @@ static __always_inline void function_begins(struct pt_regs *ctx, __u64 function)
 	t->window = call_window;
 	t->entered = 0;
 	q->kind = 1ull << 63 | (__u64)PROTOCOL_CALL << 56 | function;
-	q->began = now;
-	q->answered = 0;
-	q->system = 0;
-	q->system_sent = 0;
-	q->tgid = pid >> 32;
-	q->tid = pid;
-	q->parts = 0;
+	new_request(q, now);
 	r->serves = 1;
 }
 
@@ -89,10 +75,7 @@ static __always_inline void function_returns(struct pt_regs *ctx)
 	if (!t || !t->stack || t->window != call_window || t->stack != ctx->sp || t->caller != returns_to(ctx))
 		return;
 	struct client_request *q = &t->request;
-	q->answered = bpf_ktime_get_ns();
-	q->system_sent = q->system;
-	for (int i = 0; i < REQUEST_PARTS; i++)
-		q->part[i].sent = q->part[i].ns;
+	answer_request(q, bpf_ktime_get_ns(), 0);
 	t->stack = 0;
 	r->serves = 0;
 	__sync_fetch_and_add(&counts->calls_returned, 1);

@@ -1,5 +1,6 @@
 //! Functions of the program whose calls are requests (`--request`): where they begin and where they return.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -133,20 +134,22 @@ impl CalledFunction {
             for at in exits.returns {
                 returns.push(probe(place(function.address + u64::from(at))?, 1));
             }
+            let next: HashMap<u64, Function> =
+                exits.jumps.iter().filter_map(|&to| Some((to, function_at(file, to)?))).collect();
             for (at, to) in exits.ends {
                 // Functions of other files are reached by code that no symbol covers.
-                if to.is_none_or(|to| function_at(file, to).is_none()) {
+                if to.is_none_or(|to| !next.contains_key(&to)) {
                     returns.push(probe(place(function.address + u64::from(at))?, 1));
                     leaves = true;
                 }
             }
-            for to in exits.jumps {
-                let Some(next) = function_at(file, to).filter(|f| !known.contains(&f.address)) else {
+            for next in exits.jumps.iter().filter_map(|to| next.get(to)) {
+                if known.contains(&next.address) {
                     continue;
-                };
+                }
                 if known.len() < most && next.size > 0 && next.size <= LONGEST {
                     known.push(next.address);
-                    left.push(next);
+                    left.push(next.clone());
                 }
             }
         }

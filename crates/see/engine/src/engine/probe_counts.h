@@ -37,11 +37,17 @@ struct {
 	__type(value, struct probe_counts);
 } probe_hits SEC(".maps");
 
+static __always_inline struct probe_counts *probe_counts_here(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&probe_hits, &cpu);
+}
+
 /* Counts a hit; where it is to be timed, its beginning. */
 static __always_inline __u64 hit(enum probe_group group)
 {
-	__u32 cpu = bpf_get_smp_processor_id();
-	struct probe_counts *all = bpf_map_lookup_elem(&probe_hits, &cpu);
+	struct probe_counts *all = probe_counts_here();
 
 	if (!all)
 		return 0;
@@ -51,8 +57,7 @@ static __always_inline __u64 hit(enum probe_group group)
 /* Counts what cannot be preempted by another. */
 static __always_inline void count_hit(enum probe_group group)
 {
-	__u32 cpu = bpf_get_smp_processor_id();
-	struct probe_counts *all = bpf_map_lookup_elem(&probe_hits, &cpu);
+	struct probe_counts *all = probe_counts_here();
 
 	if (all)
 		all->of[group].hits++;
@@ -61,9 +66,7 @@ static __always_inline void count_hit(enum probe_group group)
 /* The hit is over. */
 static __always_inline void hit_done(enum probe_group group, __u64 begin)
 {
-	__u32 cpu = bpf_get_smp_processor_id();
-	struct probe_counts *all = begin ? bpf_map_lookup_elem(&probe_hits, &cpu) : NULL;
-
+	struct probe_counts *all = begin ? probe_counts_here() : NULL;
 	__u64 ns = bpf_ktime_get_ns() - begin;
 
 	/* Preempted: that is another's time. */

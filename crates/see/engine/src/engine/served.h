@@ -558,6 +558,29 @@ static __always_inline __u64 read_into(void)
 	return 0;
 }
 
+/* A request of the current thread begins. */
+static __always_inline void new_request(struct client_request *q, __u64 began)
+{
+	__u64 pid = bpf_get_current_pid_tgid();
+
+	q->began = began;
+	q->answered = 0;
+	q->system = 0;
+	q->system_sent = 0;
+	q->tgid = pid >> 32;
+	q->tid = pid;
+	q->parts = 0;
+}
+
+/* A request has its answer for now, after `system` ns more of system calls. */
+static __always_inline void answer_request(struct client_request *q, __u64 now, __u64 system)
+{
+	q->answered = now;
+	q->system_sent = q->system + system;
+	for (int i = 0; i < REQUEST_PARTS; i++)
+		q->part[i].sent = q->part[i].ns;
+}
+
 /* Data has been read by the current thread: a request begins. */
 static __always_inline void begin_request(struct serving *t, struct task_rec *r, struct connection *c, __u64 sock,
 					  __u32 port, __u32 bytes, __u64 now)
@@ -572,13 +595,7 @@ static __always_inline void begin_request(struct serving *t, struct task_rec *r,
 	t->fd = ARG0(regs);
 	t->entered = now;
 	t->off = off_in_all(r);
-	q->began = arrived && arrived < now ? arrived : now;
-	q->answered = 0;
-	q->system = 0;
-	q->system_sent = 0;
-	q->tgid = pid >> 32;
-	q->tid = pid;
-	q->parts = 0;
+	new_request(q, arrived && arrived < now ? arrived : now);
 	q->kind = request_kind(read_into(), bytes, port);
 	if ((q->kind >> 56 & 0x7f) == PROTOCOL_HTTP2)
 		c->http2 = 1;
@@ -676,10 +693,7 @@ int BPF_PROG(request_answered, struct sock *sk, int bytes, int flags)
 	}
 	struct client_request *q = &t->request;
 	__u64 off = off_in_all(r) - t->off, in = t->entered && now > t->entered ? now - t->entered : 0;
-	q->answered = now;
-	q->system_sent = q->system + (in > off ? in - off : 0);
-	for (int i = 0; i < REQUEST_PARTS; i++)
-		q->part[i].sent = q->part[i].ns;
+	answer_request(q, now, in > off ? in - off : 0);
 	return 0;
 }
 

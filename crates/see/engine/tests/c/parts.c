@@ -1,4 +1,4 @@
-// Programs whose user code is known by timing its parts alone: what would the loop take without one of them?
+// Loops of two parts, and the same loop without one of them, timed in turns: the share of that part is known.
 // usage: parts HOW SECONDS FILE
 #define _GNU_SOURCE
 #include <pthread.h>

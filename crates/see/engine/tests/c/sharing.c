@@ -1,4 +1,4 @@
-// Two threads that use words of one line, or of two. What the line costs is known by what they take with a line each.
+// Two threads use words of one cache line, or of two. The cost of sharing the line is the time beyond that with a line each.
 // usage: sharing HOW SECONDS FILE
 #define _GNU_SOURCE
 #include <pthread.h>

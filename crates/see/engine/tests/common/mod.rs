@@ -147,3 +147,16 @@ pub fn observe_placed(argv: &[OsString], place: impl Fn(u32), change: impl Fn(&m
     let elapsed = tables.iter().find(|t| t.name() == "summary").and_then(|t| t.number(0, "elapsed")).unwrap();
     Seen { tables, ended, elapsed, notes }
 }
+
+/// The part of the requests with a latency of at most `us`, by the bins of table `lengths`.
+pub fn part_within(seen: &Seen, us: f64) -> f64 {
+    let (mut within, mut all) = (0.0, 0.0);
+    for (t, r) in seen.rows("lengths").filter(|(t, r)| t.text(*r, "of") == Some("request")) {
+        let of = |column: &str| t.number(r, column).expect("a number");
+        all += of("count");
+        if (of("from") + of("to")) / 2.0 <= us {
+            within += of("count");
+        }
+    }
+    within / all
+}

@@ -385,7 +385,7 @@ fn herd(view: &View<'_>, calls: &Calls<'_>) -> Option<Claim> {
 const MOVES: [&str; 10] =
     ["read", "write", "pread64", "pwrite64", "readv", "writev", "sendto", "recvfrom", "sendmsg", "recvmsg"];
 
-/// Whether a call's first argument is a descriptor, of those that are made at high rates.
+/// Whether the first argument of a call is a descriptor; of calls that are made at high rates.
 fn takes_descriptor(call: &str) -> bool {
     const OTHERS: [&str; 22] = [
         "ioctl",
@@ -414,7 +414,7 @@ fn takes_descriptor(call: &str) -> bool {
     MOVES.contains(&call) || OTHERS.contains(&call)
 }
 
-/// Whether a process asks for children that have ended, and there are none: 0 is what WNOHANG has for that alone.
+/// Whether a process mostly asks for ended children in vain: wait4 returns 0 only with WNOHANG, and if no child has ended.
 fn polls_children(results: Option<&Results>) -> bool {
     results.and_then(Results::mean).is_some_and(|pid| pid < 1.0)
 }

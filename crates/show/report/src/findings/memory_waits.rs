@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ncpu_schema::{SampleClass, UserCause, data, user_causes};
+use ncpu_schema::{SampleClass, UserCause, data};
 
 use super::claim::{Claim, Kind, Source};
 use super::names::short;
@@ -34,24 +34,19 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
 }
 
 /// By function, the part of its samples that waited for loads; those that mostly did.
-fn waits<'a>(view: &'a View<'_>) -> HashMap<&'a str, f64> {
-    let Ok(Some(t)) = user_causes::Reader::open(view.context.recording) else { return HashMap::new() };
-    let mut sums: HashMap<&str, (f64, f64)> = HashMap::new();
-    for row in t.rows() {
-        let (Some(function), Some(samples)) = (t.function.get(row), t.samples.get(row)) else { continue };
-        let loads = t.cause.get(row) == Some(UserCause::Memory) && t.instruction.get(row) == Some("load");
-        let (waited, all) = sums.entry(function).or_default();
-        *waited += if loads { samples } else { 0.0 };
-        *all += samples;
-    }
-    let parts = sums.into_iter().filter(|(_, (_, all))| *all >= SAMPLES);
-    parts
+fn waits<'a>(view: &View<'a>) -> HashMap<&'a str, f64> {
+    let loads = view.samples_by_cause(|instruction, cause| {
+        cause == Some(UserCause::Memory) && instruction == Some("load")
+    });
+    loads
+        .into_iter()
+        .filter(|(_, (_, all))| *all >= SAMPLES)
         .map(|(function, (waited, all))| (function, waited / all))
         .filter(|(_, part)| *part >= MOSTLY)
         .collect()
 }
 
-/// What most of the memory that is waited for lies in.
+/// The object with most of the samples that wait for memory.
 fn object(view: &View<'_>, process: &str) -> Option<String> {
     let t = data::Reader::open(view.context.recording).ok()??;
     let mut objects = Most::default();
@@ -73,16 +68,13 @@ fn claim(view: &View<'_>, function: &str, samples: &[usize], part: f64) -> Claim
         claim.ask(Source::Sample(at), sample.seconds * part, "waiting for loads");
     }
     let process = processes.top().map_or_else(String::new, |(process, _)| process);
+    let (place, _) = places.place(&process);
     let mut claim = claim
         .with("function", short(function))
         .with("process", process.clone())
         .with("part", format!("{:.0} %", 100.0 * part));
     claim.key = format!("memory waits {function}");
-    if let Some((caller, _)) = places.top() {
-        claim.line("called in", caller);
-    }
-    if let Some(object) = object(view, &process) {
-        claim.line("memory", object);
-    }
+    claim.line("called in", place);
+    claim.line("memory", object(view, &process).unwrap_or_default());
     claim
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ncpu_schema::{CpuState, SampleClass, UserCause, user_causes};
+use ncpu_schema::{CpuState, SampleClass, UserCause};
 
 use super::claim::{Claim, Kind, Source};
 use super::names::short;
@@ -60,18 +60,9 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
 }
 
 /// By function, which part of its samples waited for shared lines.
-fn waited<'a>(view: &'a View<'_>) -> HashMap<&'a str, f64> {
-    let Ok(Some(t)) = user_causes::Reader::open(view.context.recording) else { return HashMap::new() };
-    let mut sums: HashMap<&str, (f64, f64)> = HashMap::new();
-    for row in t.rows() {
-        let (Some(function), Some(samples)) = (t.function.get(row), t.samples.get(row)) else { continue };
-        let (shared, all) = sums.entry(function).or_default();
-        *all += samples;
-        if t.cause.get(row) == Some(UserCause::SharedLine) {
-            *shared += samples;
-        }
-    }
-    sums.into_iter()
+fn waited<'a>(view: &View<'a>) -> HashMap<&'a str, f64> {
+    view.samples_by_cause(|_, cause| cause == Some(UserCause::SharedLine))
+        .into_iter()
         .filter(|(_, (shared, _))| *shared > 0.0)
         .map(|(f, (shared, all))| (f, shared / all))
         .collect()
@@ -91,21 +82,19 @@ fn holds(line: &SharedLine, locks: &[(&str, &str)]) -> bool {
 fn claim(view: &View<'_>, line: &SharedLine, part: f64, waited: &HashMap<&str, f64>) -> Claim {
     let mut places = Most::default();
     let (mut by_readers, mut all) = (0.0, 0.0);
+    let reads = |s: &Sampled<'_>| s.user.iter().take(4).any(|f| READERS.iter().any(|part| f.contains(part)));
+    let writes = |frame: &str| line.writers.split(", ").any(|writer| writer == frame);
     for sample in view.samples.iter().filter(|s| s.class == SampleClass::User) {
-        if !sample.user.first().is_some_and(|leaf| line.writers.split(", ").any(|w| w == *leaf)) {
+        if !sample.user.first().is_some_and(|leaf| writes(leaf)) {
             continue;
         }
-        let reads = sample.user.iter().take(4).any(|f| READERS.iter().any(|part| f.contains(part)));
-        by_readers += if reads { sample.seconds } else { 0.0 };
+        by_readers += if reads(sample) { sample.seconds } else { 0.0 };
         all += sample.seconds;
         places.add(&Place::outside(&sample.user, is_library).words(), sample.seconds);
     }
     // Where the reader's fast path is inlined, its slow path stands beside it.
-    let slow = |s: &Sampled<'_>| {
-        let reads = s.user.iter().take(4).any(|f| READERS.iter().any(|part| f.contains(part)));
-        reads && s.user.iter().any(|f| line.writers.split(", ").any(|w| w == *f))
-    };
-    let beside: f64 = view.samples.iter().filter(|s| slow(s)).map(|s| s.seconds).sum();
+    let slow = view.samples.iter().filter(|s| reads(s) && s.user.iter().any(|frame| writes(frame)));
+    let beside: f64 = slow.map(|s| s.seconds).sum();
     let readers = READERS.iter().any(|name| line.writers.contains(name))
         || by_readers > 0.5 * all
         || beside > 0.01 * all;

@@ -197,7 +197,7 @@ impl<'a> Waited<'a> {
         self.names.iter().any(|(name, _)| name.starts_with('/'))
     }
 
-    /// The callers of the place, outermost first; empty where its name says as much.
+    /// The callers of the place, outermost first; empty if the name of the lock has them.
     fn callers(&self) -> String {
         let stack = self.stack();
         let from = self.shown().and_then(|place| stack.iter().position(|f| *f == place)).unwrap_or(0);
@@ -625,20 +625,14 @@ fn samples(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts, claim:
 
 /// By function, the part of its samples that waited for atomic instructions; `lines`: or for lines that threads share.
 fn atomics<'a>(view: &View<'a>, lines: bool) -> HashMap<&'a str, f64> {
-    let Ok(Some(t)) = user_causes::Reader::open(view.context.recording) else { return HashMap::new() };
-    let mut sums: HashMap<&str, (f64, f64)> = HashMap::new();
-    for row in t.rows() {
-        let (Some(function), Some(samples)) = (t.function.get(row), t.samples.get(row)) else { continue };
-        let atomic = t.instruction.get(row) == Some("atomic");
-        let waited = match t.cause.get(row) {
+    let sums = view.samples_by_cause(|instruction, cause| {
+        let atomic = instruction == Some("atomic");
+        match cause {
             Some(UserCause::SharedLine) => atomic || lines,
             Some(UserCause::Atomic) => atomic,
             _ => false,
-        };
-        let sum = sums.entry(function).or_default();
-        sum.0 += if waited { samples } else { 0.0 };
-        sum.1 += samples;
-    }
+        }
+    });
     sums.into_iter()
         .map(|(function, (atomic, all))| (function, atomic / f64::max(all, f64::MIN_POSITIVE)))
         .collect()
@@ -736,7 +730,7 @@ fn lines(view: &View<'_>, lock: &Waited<'_>, parts: &Parts, claim: &mut Claim) {
     }
 }
 
-/// What threads sleep for that others wait for most, with its share of the waits: the row that names the code.
+/// The sleep that others wait for most, with its share of the waits: the row that names the code.
 fn asleep(path: &[Charged]) -> Option<(f64, &Charged)> {
     let sleeps = |row: &&Charged| row.doing.starts_with("asleep ") || row.doing.starts_with("waiting for ");
     let same = |a: &Charged, b: &Charged| (&a.thread, &a.doing) == (&b.thread, &b.doing);

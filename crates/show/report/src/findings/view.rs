@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use ncpu_schema::{
-    CpuState, Error, InterruptKind, Layer, Microstate, Runnable, SampleClass, StackKind, interrupts,
-    runnable, stacks, threads,
+    CpuState, Error, InterruptKind, Layer, Microstate, Runnable, SampleClass, StackKind, UserCause,
+    interrupts, runnable, stacks, threads, user_causes,
 };
 
 use crate::causes::When;
@@ -125,6 +125,22 @@ impl<'a> View<'a> {
     /// The entry of the rule book for a cause with this evidence and subject.
     pub fn entry(&self, when: When, subject: &str) -> Option<&'a str> {
         self.context.causes.finding(&[when], subject).map(|entry| &*entry.id)
+    }
+
+    /// By function, its samples whose instruction and cause fit, and all of its samples.
+    pub fn samples_by_cause(
+        &self,
+        fits: impl Fn(Option<&str>, Option<UserCause>) -> bool,
+    ) -> HashMap<&'a str, (f64, f64)> {
+        let mut sums: HashMap<&str, (f64, f64)> = HashMap::new();
+        let Ok(Some(t)) = user_causes::Reader::open(self.context.recording) else { return sums };
+        for row in t.rows() {
+            let (Some(function), Some(samples)) = (t.function.get(row), t.samples.get(row)) else { continue };
+            let (of_cause, all) = sums.entry(function).or_default();
+            *of_cause += if fits(t.instruction.get(row), t.cause.get(row)) { samples } else { 0.0 };
+            *all += samples;
+        }
+        sums
     }
 
     /// Switches of all the program's threads.

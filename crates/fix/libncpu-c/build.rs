@@ -1,4 +1,4 @@
-//! Gives the shared library the name that programs linked against it look for.
+//! Sets the soname of the shared library, which programs linked against it load.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

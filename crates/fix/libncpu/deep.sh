@@ -1,5 +1,5 @@
 #!/bin/bash
-# libncpu under many more schedules, as much load again and under sanitizers; at most 20 minutes on two CPUs.
+# libncpu under many more schedules, a multiple of the load and sanitizers; at most 20 minutes on two CPUs.
 # LIBNCPU_MODELS and LIBNCPU_STRESS set how much.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
@@ -7,10 +7,10 @@ export LIBNCPU_MODELS=${LIBNCPU_MODELS:-50000} LIBNCPU_STRESS=${LIBNCPU_STRESS:-
 cargo=${CARGO:-cargo}
 host=$(rustc -vV | sed -n 's/^host: //p')
 
-echo "== models: $LIBNCPU_MODELS random schedules and as many with few preemptions each"
+echo "== models: $LIBNCPU_MODELS random schedules, and the same number with few preemptions"
 $cargo test --release --locked -p libncpu --test models
 
-echo "== stress: $LIBNCPU_STRESS times as much, optimised"
+echo "== stress: $LIBNCPU_STRESS times the load, optimised"
 $cargo test --release --locked -p libncpu --test stress --test counters --test timers --test env --test vmem
 
 echo "== the same without restartable sequences"
@@ -23,7 +23,7 @@ LIBNCPU_CFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=all" \
 echo "== block copy: every routine at every pair of alignments and every length"
 LIBNCPU_STRESS=2 $cargo test --release --locked -p libncpu --test copy
 
-# Emulated, so it takes longer: AArch64's own code, and that the rest is right there too.
+# Emulated, so it is slow: AArch64's own code, and the correctness of the rest on AArch64.
 arm=aarch64-unknown-linux-gnu
 if [ -d "$(rustc --print target-libdir --target $arm)" ] && command -v qemu-aarch64 >/dev/null &&
 	command -v aarch64-linux-gnu-gcc >/dev/null; then
@@ -53,7 +53,7 @@ if nightly rust-src; then
 			cargo +nightly test -Zbuild-std --target "$host" -p libncpu "$@"
 	}
 	tsan --test stress --test counters --test timers --test env
-	# It does not see the lock that is a restartable sequence.
+	# The thread sanitizer does not see locks that are restartable sequences.
 	GLIBC_TUNABLES=glibc.pthread.rseq=0 tsan --test vmem
 else
 	echo "skipped: thread sanitizer: needs rustup component add rust-src --toolchain nightly"

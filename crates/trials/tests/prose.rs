@@ -13,6 +13,8 @@ const HELD: &[&str] = &[
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "docs",
+    "crates/fix/libncpu",
+    "crates/fix/libncpu-c",
     "crates/keep/fleet-args/src",
     "crates/keep/schema/src",
     "crates/show/cli/src",

@@ -1,5 +1,5 @@
-// Tells gcc's and clang's thread sanitizer what ncpu.h's locks order: the library itself is not compiled for it. Included
-// by ncpu.h where a program is.
+// Describes to the thread sanitizers of gcc and clang the order that ncpu.h's locks impose, because the
+// library itself is not compiled for them. ncpu.h includes this file in programs that are.
 #ifndef NCPU_TSAN_H
 #define NCPU_TSAN_H
 #include <errno.h>
@@ -12,12 +12,12 @@ static inline int ncpu_tsan_took(int result, void *lock)
 	return result;
 }
 
-// A function that takes a lock, with one argument, or two of which the second has a type.
+// A function that takes a lock, with one argument, or with a second argument of the given type.
 #define NCPU_TSAN_TAKE(function, type) \
 	static inline int tsan_##function(type *lock) { return ncpu_tsan_took(function(lock), lock); }
 #define NCPU_TSAN_TAKE_BY(function, type, by) \
 	static inline int tsan_##function(type *lock, by second) { return ncpu_tsan_took(function(lock, second), lock); }
-// One that gives it back. The release comes first: afterwards another thread may have the lock.
+// A function that frees a lock. The release comes first: afterwards another thread may have the lock.
 #define NCPU_TSAN_GIVE(function, type) \
 	static inline int tsan_##function(type *lock) { __tsan_release(lock); return function(lock); }
 #define NCPU_TSAN_GIVE_BY(function, type, by) \
@@ -52,7 +52,7 @@ NCPU_TSAN_GIVE(ncpu_rwlock_upunlock, ncpu_rwlock_t)
 NCPU_TSAN_TAKE_BY(ncpu_bounded_take, ncpu_bounded_t, uint64_t)
 NCPU_TSAN_GIVE_BY(ncpu_bounded_give, ncpu_bounded_t, uint64_t)
 
-// The mutex is given back and taken.
+// The mutex is freed and taken again.
 static inline int tsan_ncpu_cond_wait(ncpu_cond_t *cond, ncpu_mutex_t *mutex)
 {
 	__tsan_release(mutex);

@@ -13,9 +13,9 @@ pub unsafe extern "C" fn ncpu_copy(to: *mut c_void, from: *const c_void, length:
     unsafe { copy::copy_for_c(to.cast(), from.cast(), length) }
 }
 
-/// Copies as ncpu_copy does, by up to `threads` threads, the caller's among them; 0 is as many as are worth it: one
-/// for each 8 MB, at most 16, at most the CPUs near the target's memory. The others are gone when this returns; where
-/// there can be none, the caller copies alone.
+/// Copies as ncpu_copy does, by up to `threads` threads, including the caller's. 0 selects one thread for
+/// each 8 MB, at most 16, and at most the number of CPUs near the target's memory. The helpers have ended
+/// when this returns; if none can be made, the caller copies alone.
 ///
 /// # Safety
 /// As for `ncpu_copy`.
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn ncpu_zero(to: *mut c_void, length: usize) -> c_int {
     unsafe { copy::zero_for_c(to.cast(), length) }
 }
 
-/// The vectors by which this processor's blocks are copied: avx512, avx2, sse2 or neon.
+/// The vectors that copy blocks on this processor: avx512, avx2, sse2 or neon.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncpu_copy_vectors() -> *const c_char {
     copy::Tuning::current().vectors.c_name().as_ptr()

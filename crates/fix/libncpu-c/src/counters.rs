@@ -1,4 +1,4 @@
-//! Counters for C, with a limit and without.
+//! Counters for C, with and without a limit.
 
 use crate::{create, destroy, fail};
 use libc::{EINVAL, c_int};
@@ -24,24 +24,24 @@ fn created(made: Result<BoundedCounter, Error>) -> *mut ncpu_bounded_t {
     }
 }
 
-/// A new counter of which at most `limit` can be taken, or null with errno set: EINVAL for more than
-/// NCPU_BOUNDED_MOST, ENOMEM. A fork waits until no thread is inside of a call with it; a child's copy is whole.
+/// A new counter with the limit `limit`, or null with errno set: EINVAL for more than NCPU_BOUNDED_MOST,
+/// ENOMEM. A fork waits until no thread is inside a call with it; a child's copy is consistent.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncpu_bounded_create(limit: u64) -> *mut ncpu_bounded_t {
     created(BoundedCounter::new(limit))
 }
 
-/// As ncpu_bounded_create, a counter that finds every give of more than is taken, and does not scale: to find out who
-/// gives too much.
+/// As ncpu_bounded_create, a counter that refuses every give of more than is taken, and does not scale. Use
+/// it to find the caller that gives too much.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncpu_bounded_create_checked(limit: u64) -> *mut ncpu_bounded_t {
     created(BoundedCounter::checked(limit))
 }
 
-/// Ends a counter. Null is nothing.
+/// Frees a counter. Null is ignored.
 ///
 /// # Safety
-/// `counter` is null or from `ncpu_bounded_create`, and not used any more.
+/// `counter` is null or from `ncpu_bounded_create`, and unused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_bounded_destroy(counter: *mut ncpu_bounded_t) {
     unsafe { destroy(counter) }
@@ -56,11 +56,12 @@ pub unsafe extern "C" fn ncpu_bounded_take(counter: *mut ncpu_bounded_t, n: u64)
     if object!(counter).take(n) { 0 } else { libc::EDQUOT }
 }
 
-/// Gives back `n` of what was taken. ERANGE, and nothing changes, if that is more than all together have taken. That is
-/// certain for counters of ncpu_bounded_create_checked, and for others at first and from each EDQUOT,
-/// ncpu_bounded_read_exact and ncpu_bounded_set_limit until much is free again. Otherwise it is found only if more than
-/// the largest limit so far would be free on this CPU; what passes can be taken above the limit until the next of
-/// those calls, which drops the surplus. Who took what is not known: giving what another took is never found.
+/// Gives back `n` of the taken credit. ERANGE, and nothing changes, if all threads together have taken less.
+/// That is certain for counters of ncpu_bounded_create_checked, and for others at first and from each EDQUOT,
+/// ncpu_bounded_read_exact and ncpu_bounded_set_limit until much is free again. Otherwise it is detected only
+/// if more than the largest limit so far would be free on this CPU. A surplus that passes can be taken above
+/// the limit until the next of these three calls drops it. The counter does not record which thread took how
+/// much: giving credit that another thread took is never detected.
 ///
 /// # Safety
 /// `counter` is null or a counter.
@@ -69,7 +70,7 @@ pub unsafe extern "C" fn ncpu_bounded_give(counter: *mut ncpu_bounded_t, n: u64)
     if object!(counter).give(n) { 0 } else { libc::ERANGE }
 }
 
-/// What is taken: exact if nobody takes or gives meanwhile. 0 for null.
+/// Credit taken: exact if no thread takes or gives meanwhile. 0 for null.
 ///
 /// # Safety
 /// `counter` is null or a counter.
@@ -78,7 +79,7 @@ pub unsafe extern "C" fn ncpu_bounded_read(counter: *const ncpu_bounded_t) -> u6
     unsafe { counter.as_ref() }.map_or(0, |counter| counter.0.read())
 }
 
-/// What is taken at one moment during the call; stops takes and gives while it adds up. 0 for null.
+/// Credit taken at one moment during the call; stops takes and gives while it adds up. 0 for null.
 ///
 /// # Safety
 /// `counter` is null or a counter.
@@ -87,8 +88,9 @@ pub unsafe extern "C" fn ncpu_bounded_read_exact(counter: *const ncpu_bounded_t)
     unsafe { counter.as_ref() }.map_or(0, |counter| counter.0.read_exact())
 }
 
-/// Changes the limit. Returns by how much what is taken exceeds it now; nobody can take until that was given back.
-/// UINT64_MAX with errno EINVAL, and nothing changes, for a limit above NCPU_BOUNDED_MOST.
+/// Changes the limit. Returns by how much the taken credit exceeds the new limit; no thread can take until
+/// that was given back. UINT64_MAX with errno EINVAL, and nothing changes, for a limit above
+/// NCPU_BOUNDED_MOST.
 ///
 /// # Safety
 /// `counter` is null (0 is returned) or a counter.
@@ -109,10 +111,10 @@ pub extern "C" fn ncpu_counter_create() -> *mut ncpu_counter_t {
     create(Counter::new().map(ncpu_counter_t))
 }
 
-/// Ends a counter. Null is nothing.
+/// Frees a counter. Null is ignored.
 ///
 /// # Safety
-/// `counter` is null or from `ncpu_counter_create`, and not used any more.
+/// `counter` is null or from `ncpu_counter_create`, and unused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_counter_destroy(counter: *mut ncpu_counter_t) {
     unsafe { destroy(counter) }

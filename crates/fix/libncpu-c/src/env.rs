@@ -25,7 +25,7 @@ pub unsafe extern "C" fn ncpu_secure_getenv(name: *const c_char) -> *mut c_char 
     if name.is_null() { std::ptr::null_mut() } else { unsafe { env::secure_getenv(name) } }
 }
 
-/// Sets a variable; one that is there keeps its value if `overwrite` is 0. EINVAL for a name that cannot be one.
+/// Sets a variable; an existing one keeps its value if `overwrite` is 0. EINVAL for an invalid name.
 ///
 /// # Safety
 /// `name` and `value` are null or strings.
@@ -34,16 +34,17 @@ pub unsafe extern "C" fn ncpu_setenv(name: *const c_char, value: *const c_char, 
     done(unsafe { env::setenv(name, value, overwrite != 0) })
 }
 
-/// Makes `entry`, "NAME=VALUE", itself part of the environment; without a '=' removes the variable of that name.
+/// Makes the string `entry`, "NAME=VALUE", itself part of the environment; without a '=' removes the variable
+/// of that name.
 ///
 /// # Safety
-/// `entry` is null or a string that is neither freed nor changed while anybody may be reading it.
+/// `entry` is null or a string that is neither freed nor changed while a thread may be reading it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_putenv(entry: *mut c_char) -> c_int {
     done(unsafe { env::putenv(entry) })
 }
 
-/// Removes a variable, which need not be there. EINVAL for a name that cannot be one.
+/// Removes a variable, which need not be set. EINVAL for an invalid name.
 ///
 /// # Safety
 /// `name` is null or a string.

@@ -1,10 +1,11 @@
-//! Which locks a thread holds, as the C interface's debug builds remember it: so that there an unlock of what the
-//! thread does not hold, and a lock of what it holds already, are errors instead of broken exclusion and endless waits.
+//! The locks that a thread holds, which the C interface's debug builds record. There, unlocking a lock that
+//! the thread does not hold, and taking a lock that it already holds, are errors instead of broken exclusion
+//! and endless waits.
 //!
-//! In other builds nothing is remembered, and all is believed.
+//! Other builds record nothing and assume correct use.
 //!
-//! A thread's list is its own, so that nothing here is shared or ordered. Neither allocates nor has a destructor: locks
-//! may be used in allocators and at a thread's end.
+//! A thread's list is its own, so it is neither shared nor ordered. The list neither allocates nor has a
+//! destructor: locks may be used in allocators and at a thread's end.
 
 /// How a lock is held.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -15,31 +16,32 @@ pub(crate) enum How {
     Shared,
 }
 
-/// What a lock was taken with: address of the lock, how, and the waiter's node or the thread where they matter.
+/// How a lock was taken: address of the lock, kind, and the waiter's node or the thread if they matter.
 #[derive(Clone, Copy)]
-#[cfg_attr(not(debug_assertions), allow(dead_code))] // Written all the same; the compiler drops it.
+#[cfg_attr(not(debug_assertions), allow(dead_code))] // Written in all builds; the compiler drops it.
 pub(crate) struct Hold {
     lock: usize,
     how: How,
-    /// Address of the node in a queue; 0 is none.
+    /// Address of the node in a queue; 0 without a node.
     node: usize,
-    /// The kernel's number of the thread where the lock may lie in memory that forked processes share: the child has
-    /// its parent's list, but not its locks. 0: private memory, in which the child has copies of the locks as well.
+    /// The kernel's number of the thread if the lock may lie in memory that forked processes share: the child
+    /// has its parent's list, but does not hold its locks. 0: private memory, where the child has copies of
+    /// the locks as well.
     thread: u32,
 }
 
 impl Hold {
-    /// Of a lock in memory of this process.
+    /// For a lock in memory of this process.
     pub(crate) fn new<T>(lock: *const T, how: How) -> Hold {
         Hold { lock: lock as usize, how, node: 0, thread: 0 }
     }
 
-    /// With a place in a queue.
+    /// For a lock taken with a queue node.
     pub(crate) fn by_node<T, N>(lock: *const T, node: *const N) -> Hold {
         Hold { node: node as usize, ..Hold::new(lock, How::Alone) }
     }
 
-    /// Of a lock that processes share.
+    /// For a lock that processes share.
     pub(crate) fn shared_by_processes<T>(lock: *const T) -> Hold {
         Hold { thread: libncpu::thread::id(), ..Hold::new(lock, How::Alone) }
     }
@@ -50,14 +52,14 @@ mod list {
     use super::{Hold, How};
     use std::cell::Cell;
 
-    /// Locks that a thread is remembered to hold at once.
+    /// The most locks that are recorded for a thread at once.
     const MOST: usize = 64;
 
     #[derive(Clone, Copy)]
     struct List {
         holds: [Hold; MOST],
         used: usize,
-        /// There were more: what is not found may be held.
+        /// The list overflowed: a lock that is not in it may still be held.
         full: bool,
     }
 
@@ -73,8 +75,8 @@ mod list {
         })
     }
 
-    /// Whether a thread that holds nothing but what it says can wait for this: it holds neither the lock, unless both
-    /// only read, nor any other by this node.
+    /// Whether a thread can wait for this lock, given its recorded locks: it holds neither the lock, unless
+    /// both only read, nor another lock by this node.
     pub(crate) fn may_wait(want: Hold) -> bool {
         change(|list| {
             !list.holds[..list.used].iter().any(|hold| {
@@ -84,12 +86,12 @@ mod list {
         })
     }
 
-    /// Whether no lock is held by a node.
+    /// Whether no lock is held by this node.
     pub(crate) fn is_free(node: usize) -> bool {
         change(|list| node == 0 || list.holds[..list.used].iter().all(|hold| hold.node != node))
     }
 
-    /// Remembers.
+    /// Records a lock.
     pub(crate) fn took(hold: Hold) {
         change(|list| match list.holds.get_mut(list.used) {
             Some(place) => {
@@ -100,7 +102,7 @@ mod list {
         });
     }
 
-    /// Forgets it, before the lock is given back. False if it was not held.
+    /// Removes a lock from the list, before it is freed. False if it was not held.
     pub(crate) fn gives(gone: Hold) -> bool {
         change(|list| {
             let found = list.holds[..list.used].iter().rposition(|hold| {
@@ -118,7 +120,7 @@ mod list {
         })
     }
 
-    /// Forgets all of a lock that is no more, or whose memory is to be another's.
+    /// Removes all entries of a lock that ends or gives its memory to another lock.
     pub(crate) fn forget<T>(lock: *const T) {
         change(|list| {
             let mut at = 0;

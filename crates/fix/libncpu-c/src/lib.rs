@@ -1,17 +1,17 @@
 //! [`libncpu`] for C: `include/ncpu.h` is generated from these modules (`cbindgen.toml`).
 //!
-//! Functions return 0 or an error of `<errno.h>`. A null pointer is `EINVAL`. Debug builds remember what each thread
-//! holds ([`crate::held`]): there an unlock by a thread that does not hold the lock is `EPERM`, and taking a lock that
-//! the thread holds already `EDEADLK`; nothing changes in either case.
+//! Functions return 0 or an error of `<errno.h>`. A null pointer is `EINVAL`. Debug builds record the locks
+//! of each thread ([`crate::held`]): there an unlock by a thread that does not hold the lock is `EPERM`, and
+//! taking a lock that the thread already holds `EDEADLK`; nothing changes in either case.
 
 #![allow(non_camel_case_types)] // C's names.
-#![allow(clippy::undocumented_unsafe_blocks)] // Each function's safety section is its blocks'.
+#![allow(clippy::undocumented_unsafe_blocks)] // Each function's safety section covers its blocks.
 
 use crate::held::Hold;
 use libc::c_int;
 use libncpu::percpu::{OutOfMemory, one};
 
-/// Turns a pointer of C's into a reference of Rust's, or returns `EINVAL`.
+/// Turns a C pointer into a Rust reference, or returns `EINVAL`.
 macro_rules! object {
     ($pointer:expr) => {
         match unsafe { $pointer.as_ref() } {
@@ -37,7 +37,7 @@ macro_rules! deadline {
     };
 }
 
-/// Returns `EDEADLK` if the thread would wait for itself: debug builds know.
+/// Returns `EDEADLK` if the thread would wait for itself, in debug builds.
 macro_rules! not_by_itself {
     ($hold:expr) => {
         if !held::may_wait($hold) {
@@ -46,7 +46,7 @@ macro_rules! not_by_itself {
     };
 }
 
-/// Returns `EPERM` if the thread does not hold the lock: debug builds know.
+/// Returns `EPERM` if the thread does not hold the lock, in debug builds.
 macro_rules! holder {
     ($hold:expr) => {
         if !held::gives($hold) {
@@ -57,7 +57,7 @@ macro_rules! holder {
 
 mod held;
 
-// The header has them in this order.
+// The header has the modules in this order.
 pub mod mutexes;
 pub mod queue_locks;
 pub mod rwlocks;
@@ -71,7 +71,7 @@ pub mod stack_bias;
 pub mod timer;
 pub mod vmem;
 
-/// Notes that a try or a timed wait took a lock, and what to return.
+/// Records whether a try or a timed wait took the lock. Returns 0 or `otherwise`.
 #[inline]
 fn remember(taken: bool, hold: Hold, otherwise: c_int) -> c_int {
     if !taken {
@@ -96,7 +96,7 @@ fn fail<T>(error: c_int) -> *mut T {
     std::ptr::null_mut()
 }
 
-/// Takes an object off the heap again; null is nothing.
+/// Frees an object of `create`; null is ignored.
 unsafe fn destroy<T>(object: *mut T) {
     if !object.is_null() {
         // SAFETY: from `create`, by the caller's promise.

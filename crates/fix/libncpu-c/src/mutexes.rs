@@ -22,7 +22,7 @@ pub struct ncpu_robust_t {
 
 /// For `ncpu_mutex_init`: the mutex lies in memory that several processes map.
 pub const NCPU_SHARED: u32 = 1;
-/// For `ncpu_mutex_init`: bounds how often a thread that sleeps is overtaken. Not with NCPU_SHARED.
+/// For `ncpu_mutex_init`: bounds how often a sleeping thread is overtaken. Not with NCPU_SHARED.
 pub const NCPU_FAIR: u32 = 2;
 
 /// A condition variable for `ncpu_mutex_t`. Zeroed is initialised, for threads and processes.
@@ -45,7 +45,7 @@ fn of_mutex(mutex: &RawMutex) -> Hold {
 /// Initialises a mutex. `flags` is 0, NCPU_SHARED or NCPU_FAIR; others are EINVAL.
 ///
 /// # Safety
-/// `mutex` is null or points to writable memory that nobody uses as a mutex.
+/// `mutex` is null or points to writable memory that is not in use as a mutex.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_mutex_init(mutex: *mut ncpu_mutex_t, flags: u32) -> c_int {
     if mutex.is_null() {
@@ -62,8 +62,8 @@ pub unsafe extern "C" fn ncpu_mutex_init(mutex: *mut ncpu_mutex_t, flags: u32) -
     0
 }
 
-/// Takes the mutex, waiting as long as it takes. A thread that holds it already waits for itself forever; in debug
-/// builds of the library that is EDEADLK.
+/// Takes the mutex, waiting without limit. A thread that already holds the mutex waits for itself forever; in
+/// debug builds of the library that is EDEADLK.
 ///
 /// # Safety
 /// `mutex` is null or initialised.
@@ -115,8 +115,8 @@ pub unsafe extern "C" fn ncpu_mutex_unlock(mutex: *mut ncpu_mutex_t) -> c_int {
     0
 }
 
-/// Frees the mutex as ncpu_mutex_unlock does; if threads sleep, for the one that is being woken or has slept longest. A
-/// plain unlock of a mutex that processes share.
+/// Frees the mutex as ncpu_mutex_unlock does. If threads sleep, it is reserved for the one that is being
+/// woken or has slept longest. For a mutex that processes share this is a plain unlock.
 ///
 /// # Safety
 /// As for `ncpu_mutex_unlock`.
@@ -131,8 +131,8 @@ pub unsafe extern "C" fn ncpu_mutex_unlock_fair(mutex: *mut ncpu_mutex_t) -> c_i
     0
 }
 
-/// Frees the mutex, waits for a notification and takes the mutex again. May return without one: look at what is waited
-/// for. EPERM if the mutex is not locked.
+/// Frees the mutex, waits for a notification and takes the mutex again. May return without a notification, so
+/// check the condition again. EPERM if the mutex is not locked.
 ///
 /// # Safety
 /// Both are null or initialised; the calling thread holds the mutex.
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn ncpu_cond_broadcast(cond: *mut ncpu_cond_t) -> c_int {
     0
 }
 
-/// Ends the use of a mutex, whose memory can then be used for something else. EBUSY if it is locked.
+/// Ends the use of a mutex, so that its memory can be reused. EBUSY if it is locked.
 ///
 /// # Safety
 /// `mutex` is null or initialised.
@@ -192,10 +192,12 @@ pub unsafe extern "C" fn ncpu_mutex_destroy(mutex: *mut ncpu_mutex_t) -> c_int {
     if object!(mutex, RawMutex).is_locked() { EBUSY } else { 0 }
 }
 
-/// Frees the mutex in a child process after fork, whoever held it in the parent: for pthread_atfork's child handler.
+/// Frees the mutex in a child process after fork, whatever thread of the parent held it: for pthread_atfork's
+/// child handler.
 ///
 /// # Safety
-/// `mutex` is null or initialised; the process has one thread; what the mutex protects is consistent.
+/// `mutex` is null or initialised; the process has one thread; the data that the mutex protects are
+/// consistent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_mutex_after_fork(mutex: *mut ncpu_mutex_t) -> c_int {
     let mutex = object!(mutex, RawMutex);
@@ -217,7 +219,7 @@ fn taken(taken: Result<Taken, NotTaken>) -> c_int {
 /// Initialises a robust mutex.
 ///
 /// # Safety
-/// `mutex` is null or points to writable memory that nobody uses as a mutex.
+/// `mutex` is null or points to writable memory that is not in use as a mutex.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_robust_init(mutex: *mut ncpu_robust_t) -> c_int {
     if mutex.is_null() {
@@ -227,11 +229,12 @@ pub unsafe extern "C" fn ncpu_robust_init(mutex: *mut ncpu_robust_t) -> c_int {
     0
 }
 
-/// Frees a robust mutex in private memory in a child process after fork, whoever held it in the parent: for
-/// pthread_atfork's child handler. Not for one in memory that the parent shares.
+/// Frees a robust mutex in private memory in a child process after fork, whatever thread of the parent held
+/// it: for pthread_atfork's child handler. Not for a mutex in memory that the parent shares.
 ///
 /// # Safety
-/// `mutex` is null or initialised; the process has one thread; what the mutex protects is consistent.
+/// `mutex` is null or initialised; the process has one thread; the data that the mutex protects are
+/// consistent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_robust_after_fork(mutex: *mut ncpu_robust_t) -> c_int {
     let mutex = object!(mutex, RobustMutex);
@@ -239,8 +242,8 @@ pub unsafe extern "C" fn ncpu_robust_after_fork(mutex: *mut ncpu_robust_t) -> c_
     0
 }
 
-/// Takes a robust mutex. EOWNERDEAD: it was taken over from an owner that ended while it held it; mend the data.
-/// EDEADLK, and nothing changes: the calling thread holds it already.
+/// Takes a robust mutex. EOWNERDEAD: it was taken over from an owner that ended while it held the mutex;
+/// repair the data. EDEADLK, and nothing changes: the calling thread already holds it.
 ///
 /// # Safety
 /// `mutex` is null or initialised.
@@ -249,7 +252,7 @@ pub unsafe extern "C" fn ncpu_robust_lock(mutex: *mut ncpu_robust_t) -> c_int {
     taken(object!(mutex, RobustMutex).lock(None))
 }
 
-/// Takes a robust mutex if it is free or its owner has ended (EOWNERDEAD); else EBUSY.
+/// Takes a robust mutex if it is free or its owner has ended (EOWNERDEAD); otherwise EBUSY.
 ///
 /// # Safety
 /// `mutex` is null or initialised.
@@ -258,8 +261,8 @@ pub unsafe extern "C" fn ncpu_robust_trylock(mutex: *mut ncpu_robust_t) -> c_int
     taken(object!(mutex, RobustMutex).try_lock())
 }
 
-/// Takes a robust mutex, or returns ETIMEDOUT if `deadline`, a time of CLOCK_MONOTONIC, passes first. Else as
-/// ncpu_robust_lock.
+/// Takes a robust mutex, or returns ETIMEDOUT if `deadline`, a time of CLOCK_MONOTONIC, passes first.
+/// Otherwise as ncpu_robust_lock.
 ///
 /// # Safety
 /// `mutex` is null or initialised, `deadline` null or readable.

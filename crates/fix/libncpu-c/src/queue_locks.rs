@@ -12,7 +12,7 @@ pub struct ncpu_mcs_t {
     opaque: [u64; 2],
 }
 
-/// A waiter's place in a queue, usually on its stack; one for each lock that a thread holds or waits for.
+/// A waiter's place in a queue, usually on its stack. Each lock that a thread holds or waits for needs one.
 #[repr(C)]
 pub struct ncpu_mcs_node_t {
     opaque: [u64; 8],
@@ -30,8 +30,9 @@ pub struct ncpu_numa_node_t {
 const _: () = assert!(size_of::<ncpu_mcs_t>() == size_of::<RawMcs>());
 const _: () = assert!(size_of::<ncpu_mcs_node_t>() == size_of::<McsNode>());
 
-/// Takes the lock after all that came before. `node` stays where it is until the unlock. A thread that holds it
-/// already waits for itself forever; in debug builds that is EDEADLK, and a node by which it holds another lock EINVAL.
+/// Takes the lock, in the order of arrival. `node` must not move until the unlock. A thread that already
+/// holds the lock waits for itself forever. In debug builds that is EDEADLK, and a node that is in use for
+/// another lock is EINVAL.
 ///
 /// # Safety
 /// `lock` is null or initialised; `node` is null or writable memory that no lock uses.
@@ -79,11 +80,11 @@ pub unsafe extern "C" fn ncpu_mcs_unlock(lock: *mut ncpu_mcs_t, node: *mut ncpu_
     0
 }
 
-/// Frees the lock in a child process after fork, whoever held it in the parent: for pthread_atfork's child handler, if
-/// the prepare handler took it.
+/// Frees the lock in a child process after fork, whatever thread of the parent held it: for pthread_atfork's
+/// child handler, if the prepare handler took the lock.
 ///
 /// # Safety
-/// `lock` is null or initialised; the process has one thread; what the lock protects is consistent.
+/// `lock` is null or initialised; the process has one thread; the data that the lock protects are consistent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_mcs_after_fork(lock: *mut ncpu_mcs_t) -> c_int {
     let lock = object!(lock, RawMcs);
@@ -92,7 +93,7 @@ pub unsafe extern "C" fn ncpu_mcs_after_fork(lock: *mut ncpu_mcs_t) -> c_int {
     0
 }
 
-/// A new node where C has one.
+/// Makes a new node in C's memory.
 unsafe fn place<'a>(node: *mut ncpu_mcs_node_t) -> Option<&'a McsNode> {
     let node = node.cast::<McsNode>();
     if node.is_null() || !held::is_free(node as usize) {
@@ -110,17 +111,18 @@ pub extern "C" fn ncpu_numa_create() -> *mut ncpu_numa_t {
     create(RawNumaLock::new().map(ncpu_numa_t))
 }
 
-/// Ends a lock that nobody holds or waits for. Null is nothing.
+/// Frees a lock that no thread holds or waits for. Null is ignored.
 ///
 /// # Safety
-/// `lock` is null or from `ncpu_numa_create`, and not used any more.
+/// `lock` is null or from `ncpu_numa_create`, and unused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_numa_destroy(lock: *mut ncpu_numa_t) {
     held::forget(lock);
     unsafe { destroy(lock) }
 }
 
-/// Takes the lock. `node` stays where it is until the unlock. As for ncpu_mcs_lock in debug builds.
+/// Takes the lock. `node` must not move until the unlock. In debug builds the errors are those of
+/// ncpu_mcs_lock.
 ///
 /// # Safety
 /// `lock` is null or a lock; `node` is null or writable memory that no lock uses.
@@ -162,7 +164,7 @@ pub unsafe extern "C" fn ncpu_numa_unlock(lock: *mut ncpu_numa_t, node: *mut ncp
 /// As ncpu_mcs_after_fork.
 ///
 /// # Safety
-/// `lock` is null or a lock; the process has one thread; what the lock protects is consistent.
+/// `lock` is null or a lock; the process has one thread; the data that the lock protects are consistent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_numa_after_fork(lock: *mut ncpu_numa_t) -> c_int {
     let raw = object!(lock);

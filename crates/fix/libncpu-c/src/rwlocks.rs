@@ -15,18 +15,18 @@ pub extern "C" fn ncpu_rwlock_create() -> *mut ncpu_rwlock_t {
     create(RawRwLock::new().map(ncpu_rwlock_t))
 }
 
-/// Ends a lock that nobody holds or waits for. Null is nothing.
+/// Frees a lock that no thread holds or waits for. Null is ignored.
 ///
 /// # Safety
-/// `lock` is null or from `ncpu_rwlock_create`, and not used any more.
+/// `lock` is null or from `ncpu_rwlock_create`, and unused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_rwlock_destroy(lock: *mut ncpu_rwlock_t) {
     held::forget(lock);
     unsafe { destroy(lock) }
 }
 
-/// Takes the lock for reading. A thread that reads and asks again may wait for a writer that waits for it. One that
-/// writes waits for itself forever; in debug builds that is EDEADLK.
+/// Takes the lock for reading. A thread that reads and takes it again may wait for a writer that waits for
+/// this thread. A thread that writes waits for itself forever; in debug builds that is EDEADLK.
 ///
 /// # Safety
 /// `lock` is null or a lock.
@@ -48,8 +48,8 @@ pub unsafe extern "C" fn ncpu_rwlock_tryrdlock(lock: *mut ncpu_rwlock_t) -> c_in
     remember(object!(lock).try_read().is_some(), Hold::new(lock, How::Shared), EBUSY)
 }
 
-/// Ends reading. In debug builds EPERM, and nothing changes, if the calling thread does not read; in others that
-/// cannot be told, and the lock is then open to readers and writers at once.
+/// Ends reading. In debug builds EPERM, and nothing changes, if the calling thread does not read. Other
+/// builds cannot detect it, and the lock is then open to readers and writers at once.
 ///
 /// # Safety
 /// `lock` is null or held for reading by this thread.
@@ -61,8 +61,8 @@ pub unsafe extern "C" fn ncpu_rwlock_rdunlock(lock: *mut ncpu_rwlock_t) -> c_int
     0
 }
 
-/// Takes the lock for writing. A thread that holds it already, in either way, waits for itself forever; in debug
-/// builds that is EDEADLK.
+/// Takes the lock for writing. A thread that already holds it, for reading or writing, waits for itself
+/// forever; in debug builds that is EDEADLK.
 ///
 /// # Safety
 /// `lock` is null or a lock.
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn ncpu_rwlock_wrlock(lock: *mut ncpu_rwlock_t) -> c_int {
     0
 }
 
-/// Takes the lock for writing, or returns EBUSY if anybody has it.
+/// Takes the lock for writing, or returns EBUSY if it is held.
 ///
 /// # Safety
 /// `lock` is null or a lock.
@@ -100,11 +100,11 @@ pub unsafe extern "C" fn ncpu_rwlock_wrunlock(lock: *mut ncpu_rwlock_t) -> c_int
     0
 }
 
-/// Frees the lock in a child process after fork, whoever held it in the parent: for pthread_atfork's child handler, if
-/// the prepare handler took it for writing.
+/// Frees the lock in a child process after fork, whatever thread of the parent held it: for pthread_atfork's
+/// child handler, if the prepare handler took the lock for writing.
 ///
 /// # Safety
-/// `lock` is null or a lock; the process has one thread; what the lock protects is consistent.
+/// `lock` is null or a lock; the process has one thread; the data that the lock protects are consistent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_rwlock_after_fork(lock: *mut ncpu_rwlock_t) -> c_int {
     let raw = object!(lock);
@@ -141,8 +141,8 @@ pub unsafe extern "C" fn ncpu_rwlock_timedwrlock(
     remember(raw.write_until(deadline), hold, ETIMEDOUT)
 }
 
-/// Takes the lock for reading beside other readers, as the one thread that may become the writer. Writers wait for it.
-/// It must not read in the usual way at the same time.
+/// Takes the lock for reading beside other readers, as the one thread that may become the writer. Writers
+/// wait for it. It must not call ncpu_rwlock_rdlock at the same time.
 ///
 /// # Safety
 /// `lock` is null or a lock.
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn ncpu_rwlock_uplock(lock: *mut ncpu_rwlock_t) -> c_int {
 }
 
 /// Waits for the other readers to leave and becomes the writer, after ncpu_rwlock_uplock; ends with
-/// ncpu_rwlock_wrunlock. Nobody writes in between.
+/// ncpu_rwlock_wrunlock. No thread writes in between.
 ///
 /// # Safety
 /// `lock` is null or held by this thread by `ncpu_rwlock_uplock`.
@@ -167,7 +167,8 @@ pub unsafe extern "C" fn ncpu_rwlock_upgrade(lock: *mut ncpu_rwlock_t) -> c_int 
     0
 }
 
-/// Lets others read again after writing: what ncpu_rwlock_uplock gives. EPERM if the lock is not held for writing.
+/// Lets other threads read again after writing; the lock is then held as after ncpu_rwlock_uplock. EPERM if
+/// the lock is not held for writing.
 ///
 /// # Safety
 /// `lock` is null or held for writing by this thread.
@@ -181,7 +182,8 @@ pub unsafe extern "C" fn ncpu_rwlock_downgrade(lock: *mut ncpu_rwlock_t) -> c_in
     0
 }
 
-/// Ends what ncpu_rwlock_uplock began, unless it was upgraded. In debug builds EPERM if the thread does not hold it.
+/// Ends the hold of ncpu_rwlock_uplock, unless it was upgraded. In debug builds EPERM if the thread does not
+/// hold it.
 ///
 /// # Safety
 /// `lock` is null or held by this thread by `ncpu_rwlock_uplock`, and not upgraded.

@@ -12,48 +12,51 @@ use std::ffi::CStr;
 /// A segment of memory.
 pub struct ncpu_segment_t(Segment);
 
-/// Why memory could not be made, locked or destroyed.
+/// The failure of a call that makes, locks or destroys memory.
 #[repr(C)]
 pub struct ncpu_failure_t {
     /// The call that failed, as text.
     what: [c_char; 40],
-    /// The byte at which the first page begins that could not be made, or NCPU_NO_PAGE if it is no page's fault.
+    /// The byte offset of the first page that could not be made, or NCPU_NO_PAGE if no page caused the
+    /// failure.
     offset: u64,
 }
 
-/// What segment to make. Zeroed but for `size`: private memory in pages of the kernel's choice.
+/// Options of a new segment. Zeroed except for `size`: private memory in pages that the kernel chooses.
 #[repr(C)]
 pub struct ncpu_segment_options_t {
-    /// Bytes; rounded up to whole pages.
+    /// Size in bytes; rounded up to whole pages.
     size: u64,
     /// NCPU_PRIVATE, NCPU_MEMFD, NCPU_POSIX or NCPU_SYSV.
     backing: u32,
-    /// For NCPU_SYSV: the key, new; or IPC_PRIVATE, and it goes with the last that has it attached.
+    /// For NCPU_SYSV: a new key; or IPC_PRIVATE, and the segment ends with the last process that has it
+    /// attached.
     key: i32,
-    /// For NCPU_POSIX: the name, new, like "/name".
+    /// For NCPU_POSIX: a new name, like "/name".
     name: *const c_char,
-    /// NCPU_PAGES_DEFAULT, NCPU_PAGES_SMALL, NCPU_PAGES_TRANSPARENT, or bytes of pages from the kernel's pool.
+    /// NCPU_PAGES_DEFAULT, NCPU_PAGES_SMALL, NCPU_PAGES_TRANSPARENT, or the size in bytes of pages from the
+    /// kernel's pool.
     pages: u64,
     /// NCPU_POLICY_DEFAULT, NCPU_POLICY_LOCAL, NCPU_POLICY_INTERLEAVE or NCPU_POLICY_BIND.
     policy: u32,
     /// Words of 64 bits in `nodes`.
     node_words: u32,
-    /// For NCPU_POLICY_INTERLEAVE and NCPU_POLICY_BIND: a bit for each node. To interleave over all, null.
+    /// For NCPU_POLICY_INTERLEAVE and NCPU_POLICY_BIND: a bit for each node. Null interleaves over all nodes.
     nodes: *const u64,
-    /// The most threads that help the caller: 0 is 16, NCPU_ALONE none.
+    /// The most threads that help the caller [default: 16]; NCPU_ALONE for none.
     helpers: u32,
     /// NCPU_LOCKED or 0.
     flags: u32,
 }
 
-/// What `ncpu_scan` found.
+/// Result of `ncpu_scan`.
 #[repr(C)]
 pub struct ncpu_scan_t {
-    /// Words of 8 bytes that are as wanted.
+    /// Words of 8 bytes that match.
     equal: u64,
     /// Words in all; the last may be shorter.
     words: u64,
-    /// The byte at which the first word begins that is not, or NCPU_NO_PAGE.
+    /// The byte offset of the first word that does not match, or NCPU_NO_PAGE.
     first: u64,
 }
 
@@ -65,13 +68,13 @@ pub const NCPU_MEMFD: u32 = 1;
 pub const NCPU_POSIX: u32 = 2;
 /// A segment of System V.
 pub const NCPU_SYSV: u32 = 3;
-/// Pages as the kernel is set to.
+/// Pages as the kernel is configured.
 pub const NCPU_PAGES_DEFAULT: u64 = 0;
 /// Small pages only.
 pub const NCPU_PAGES_SMALL: u64 = 1;
-/// Transparent huge pages, as far as the kernel has them.
+/// Transparent huge pages, if the kernel supports them.
 pub const NCPU_PAGES_TRANSPARENT: u64 = 2;
-/// Nodes as the thread's policy has them.
+/// Nodes of the thread's policy.
 pub const NCPU_POLICY_DEFAULT: u32 = 0;
 /// The caller's node.
 pub const NCPU_POLICY_LOCAL: u32 = 1;
@@ -83,7 +86,7 @@ pub const NCPU_POLICY_BIND: u32 = 3;
 pub const NCPU_ALONE: u32 = u32::MAX;
 /// The segment is locked in memory.
 pub const NCPU_LOCKED: u32 = 1;
-/// No byte.
+/// No byte offset.
 pub const NCPU_NO_PAGE: u64 = u64::MAX;
 
 const _: () = assert!(size_of::<usize>() == 8);
@@ -96,12 +99,12 @@ fn helpers(most: u32) -> Helpers {
     }
 }
 
-/// 0, or the error, with its circumstances put where C wants them.
-unsafe fn told(done: Result<(), Error>, why: *mut ncpu_failure_t) -> c_int {
+/// 0, or the error, with its details written to `why`.
+unsafe fn report(done: Result<(), Error>, why: *mut ncpu_failure_t) -> c_int {
     let Err(error) = done else { return 0 };
     if let Some(why) = unsafe { why.as_mut() } {
         why.what = [0; 40];
-        // One byte stays 0.
+        // The last byte stays 0.
         let room = why.what.len() - 1;
         why.what[..room].iter_mut().zip(error.what.bytes()).for_each(|(to, byte)| *to = byte as c_char);
         why.offset = error.offset.map_or(NCPU_NO_PAGE, |offset| offset as u64);
@@ -109,7 +112,7 @@ unsafe fn told(done: Result<(), Error>, why: *mut ncpu_failure_t) -> c_int {
     error.errno
 }
 
-/// The options as Rust has them; an error if they make no sense.
+/// The options as Rust types; an error if they are invalid.
 unsafe fn options(given: &ncpu_segment_options_t) -> Result<(usize, SegmentOptions), Error> {
     let wrong = Error { what: "options", errno: EINVAL, offset: None };
     let nodes = || {
@@ -145,11 +148,11 @@ unsafe fn options(given: &ncpu_segment_options_t) -> Result<(usize, SegmentOptio
     if given.flags & !NCPU_LOCKED == 0 { Ok((given.size as usize, options)) } else { Err(wrong) }
 }
 
-/// Makes a segment and all its pages, locked where NCPU_LOCKED asks for it, and puts it into `segment`. On an error
-/// nothing is left, and `why`, which may be null, tells what failed.
+/// Makes a segment and all its pages, locked if `flags` has NCPU_LOCKED, and stores it in `segment`. After an
+/// error nothing remains of it, and `why`, which may be null, describes the failure.
 ///
 /// # Safety
-/// `options` is null or readable with what it points to, `segment` null or writable, `why` null or writable.
+/// `options` and its pointers are null or readable, `segment` null or writable, `why` null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_segment_create(
     options: *const ncpu_segment_options_t,
@@ -176,7 +179,7 @@ pub unsafe extern "C" fn ncpu_segment_create(
         unsafe { segment.write(place) };
         Ok(())
     });
-    unsafe { told(made, why) }
+    unsafe { report(made, why) }
 }
 
 /// The segment's first byte; null for null.
@@ -206,11 +209,11 @@ pub unsafe extern "C" fn ncpu_segment_handle(segment: *const ncpu_segment_t) -> 
     unsafe { segment.as_ref() }.and_then(|segment| segment.0.descriptor().or(segment.0.id())).unwrap_or(-1)
 }
 
-/// Takes the segment out of the address space and gives it back, with helpers. The first error is returned, though the
-/// segment is gone. Null is nothing.
+/// Removes the segment from the address space and frees it, with helpers. The segment is destroyed even if an
+/// error is returned, which is the first. Null is ignored.
 ///
 /// # Safety
-/// `segment` is null or from `ncpu_segment_create`, and neither it nor its memory is used any more; `why` is null or
+/// `segment` is null or from `ncpu_segment_create`, and neither it nor its memory is in use; `why` is null or
 /// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_segment_destroy(
@@ -221,13 +224,14 @@ pub unsafe extern "C" fn ncpu_segment_destroy(
         return 0;
     }
     let segment = unsafe { Box::from_raw(segment) };
-    unsafe { told(segment.0.destroy(), why) }
+    unsafe { report(segment.0.destroy(), why) }
 }
 
-/// Makes the pages of any memory of the process, as by writing if `write` is not 0, else as by reading; contents stay.
+/// Makes the pages of any memory of the process, as by writing if `write` is not 0, otherwise as by reading;
+/// keeps their contents.
 ///
 /// # Safety
-/// `why` is null or writable. The memory is the process's, or the error is told.
+/// `why` is null or writable. Memory that does not belong to the process is an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_populate(
     at: *mut c_void,
@@ -237,10 +241,10 @@ pub unsafe extern "C" fn ncpu_populate(
     why: *mut ncpu_failure_t,
 ) -> c_int {
     let access = if write != 0 { Access::Write } else { Access::Read };
-    unsafe { told(populate::populate(at.cast(), size, access, helpers(most)), why) }
+    unsafe { report(populate::populate(at.cast(), size, access, helpers(most)), why) }
 }
 
-/// mlock, whose pages are made by helpers.
+/// mlock, with helpers that make the pages.
 ///
 /// # Safety
 /// As for `ncpu_populate`.
@@ -251,13 +255,13 @@ pub unsafe extern "C" fn ncpu_mlock(
     most: u32,
     why: *mut ncpu_failure_t,
 ) -> c_int {
-    unsafe { told(populate::lock(at.cast(), size, helpers(most)), why) }
+    unsafe { report(populate::lock(at.cast(), size, helpers(most)), why) }
 }
 
-/// munmap, whose pages are freed by helpers.
+/// munmap, with helpers that free the pages.
 ///
 /// # Safety
-/// The memory is not used any more; `why` is null or writable.
+/// The memory is unused; `why` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_munmap(
     at: *mut c_void,
@@ -265,13 +269,14 @@ pub unsafe extern "C" fn ncpu_munmap(
     most: u32,
     why: *mut ncpu_failure_t,
 ) -> c_int {
-    unsafe { told(populate::unmap(at.cast(), size, helpers(most)), why) }
+    unsafe { report(populate::unmap(at.cast(), size, helpers(most)), why) }
 }
 
-/// Writes `word` over and over, from the first byte on, cut off at the end: 0 zeroes. By helpers near the memory.
+/// Writes `word` repeatedly, from the first byte on, cut off at the end: 0 zeroes. By helpers near the
+/// memory.
 ///
 /// # Safety
-/// `at` is null with a size of 0, or so many bytes are writable and nobody uses them meanwhile.
+/// `at` is null with a size of 0, or `size` bytes are writable and not in use meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_fill(at: *mut c_void, size: size_t, word: u64, most: u32) -> c_int {
     if size == 0 {
@@ -287,7 +292,7 @@ pub unsafe extern "C" fn ncpu_fill(at: *mut c_void, size: size_t, word: u64, mos
 /// Compares every word of 8 bytes with `word`, by helpers near the memory.
 ///
 /// # Safety
-/// `at` is null with a size of 0, or so many bytes are readable and nobody writes them meanwhile; `found` is null or
+/// `at` is null with a size of 0, or `size` bytes are readable and not written meanwhile; `found` is null or
 /// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_scan(

@@ -9,32 +9,33 @@ use std::time::Duration;
 /// A timing wheel for each CPU.
 pub struct ncpu_timers_t(Timers);
 
-/// A timer, in memory of the caller's: it stays where it is while it is armed. Initialise it with `ncpu_timer_init`.
+/// A timer, in the caller's memory. It must not move while it is armed. Initialise it with `ncpu_timer_init`.
 #[repr(C)]
 pub struct ncpu_timer_t {
     opaque: [u64; 8],
 }
 
-/// What happened so far, over all CPUs.
+/// Counts so far, over all CPUs.
 #[repr(C)]
 pub struct ncpu_timers_activity_t {
     /// Timers armed now.
     armed: u64,
     /// Callbacks called.
     fired: u64,
-    /// Timers taken out before their time: cancelled, or moved to another.
+    /// Timers removed before they expired: cancelled, or armed for another time.
     removed: u64,
-    /// How often helper threads woke up.
+    /// Wake-ups of helper threads.
     wakeups: u64,
-    /// Helper threads there are.
+    /// Helper threads that exist.
     helpers: u64,
 }
 
-/// What an expiry does. `expirations` is 1, or more if a periodic timer was late: the periods since the last call.
+/// The callback of an expiry. `expirations` is the number of periods since the last call: 1, or more if a
+/// periodic timer was late.
 ///
-/// It runs on a thread that all timers of the CPU share, so it should be short. It may arm and cancel timers, its own
-/// too, and free its own if it is not periodic or was cancelled. It must not end the thread, throw or longjmp out, and
-/// if it forks the child must exec or _exit in it.
+/// It runs on a thread that all timers of the CPU share, so it should be short. It may arm and cancel timers,
+/// including its own, and may free its own timer if that is not periodic or was cancelled. It must not end
+/// the thread, throw or longjmp out, and if it forks, the child must exec or _exit in it.
 pub type ncpu_timer_callback_t =
     Option<unsafe extern "C" fn(timer: *mut ncpu_timer_t, data: *mut c_void, expirations: u64)>;
 
@@ -46,11 +47,12 @@ pub extern "C" fn ncpu_timers_create() -> *mut ncpu_timers_t {
     create(Timers::new().map(ncpu_timers_t))
 }
 
-/// Waits for callbacks that are running and ends the helper threads. Timers that are armed never expire then, and are
-/// to be initialised before they are used again. Null is nothing; EDEADLK, and nothing changes, in a callback.
+/// Waits for running callbacks and ends the helper threads. Timers that are still armed never expire, and
+/// must be initialised before they are used again. Null is ignored; EDEADLK, and nothing changes, in a
+/// callback.
 ///
 /// # Safety
-/// `timers` is null or from `ncpu_timers_create`, and not used any more.
+/// `timers` is null or from `ncpu_timers_create`, and unused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_timers_destroy(timers: *mut ncpu_timers_t) -> c_int {
     if unsafe { timers.as_ref() }.is_some_and(|timers| timers.0.in_callback()) {
@@ -63,7 +65,7 @@ pub unsafe extern "C" fn ncpu_timers_destroy(timers: *mut ncpu_timers_t) -> c_in
 /// Initialises a timer, which must not be armed.
 ///
 /// # Safety
-/// `timer` is null or points to writable memory of the size that is no armed timer.
+/// `timer` is null or points to writable memory of its size that does not hold an armed timer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_timer_init(
     timer: *mut ncpu_timer_t,
@@ -74,7 +76,7 @@ pub unsafe extern "C" fn ncpu_timer_init(
     if timer.is_null() {
         return EINVAL;
     }
-    // SAFETY: the same function with the pointer's type as the library has it; the ABIs differ in what may unwind.
+    // SAFETY: the same function, with the library's type of the pointer; the ABIs differ in what may unwind.
     let callback = unsafe {
         std::mem::transmute::<unsafe extern "C" fn(*mut ncpu_timer_t, *mut c_void, u64), Callback>(callback)
     };
@@ -94,9 +96,9 @@ unsafe fn arm(timers: *mut ncpu_timers_t, timer: *mut ncpu_timer_t, when: When) 
     }
 }
 
-/// Arms a timer to expire on this CPU in `after_ns` ns, up to `slack_ns` later if that saves a wake-up; one that is
-/// armed is moved. EINVAL if it was not initialised. The first timer of a CPU may fail with ENOMEM, EMFILE, ENFILE or
-/// EAGAIN (no more threads); the timer is not armed then.
+/// Arms a timer to expire on this CPU in `after_ns` ns, or up to `slack_ns` later if that saves a wake-up. An
+/// armed timer is moved. EINVAL if it was not initialised. The first timer of a CPU may fail with ENOMEM,
+/// EMFILE, ENFILE or EAGAIN (no more threads); the timer is not armed then.
 ///
 /// # Safety
 /// `timers` is null or timers, `timer` null, zero or initialised and used with these timers only.
@@ -112,7 +114,7 @@ pub unsafe extern "C" fn ncpu_timer_arm(
     }
 }
 
-/// As `ncpu_timer_arm`, at a time of CLOCK_MONOTONIC; at once if it has passed.
+/// As `ncpu_timer_arm`, at a time of CLOCK_MONOTONIC; immediately if it has passed.
 ///
 /// # Safety
 /// As `ncpu_timer_arm`; `at` is null or readable.
@@ -145,8 +147,8 @@ pub unsafe extern "C" fn ncpu_timer_arm_every(
     unsafe { arm(timers, timer, when) }
 }
 
-/// Cancels a timer, from any CPU: its callback will not be called. ENOENT if it was not armed: its callback has been
-/// called, and perhaps is running still.
+/// Cancels a timer, from any CPU: its callback will not be called. ENOENT if it was not armed: its callback
+/// was called, and may still be running.
 ///
 /// # Safety
 /// `timers` is null or timers, `timer` null, zero or initialised and used with these timers only.
@@ -159,8 +161,8 @@ pub unsafe extern "C" fn ncpu_timer_cancel(timers: *mut ncpu_timers_t, timer: *m
     if unsafe { timers.cancel(timer.cast::<RawTimer>()) } { 0 } else { ENOENT }
 }
 
-/// Cancels a timer and waits until its callback is not running, so that it can be freed. 0, or ENOENT if it was not
-/// armed. EDEADLK in its own callback, which cannot be waited for: the timer is not armed then.
+/// Cancels a timer and waits until its callback is not running, so that it can be freed. 0, or ENOENT if it
+/// was not armed. EDEADLK in its own callback, which cannot wait for itself: the timer is disarmed then.
 ///
 /// # Safety
 /// As `ncpu_timer_cancel`; its callback does not free it.
@@ -180,7 +182,8 @@ pub unsafe extern "C" fn ncpu_timer_cancel_wait(
     }
 }
 
-/// 1 if a timer is armed, else 0. Old news, unless the caller knows better.
+/// 1 if a timer is armed, otherwise 0. The answer may be out of date unless no thread can arm it and it
+/// cannot expire.
 ///
 /// # Safety
 /// As `ncpu_timer_cancel`.
@@ -192,7 +195,7 @@ pub unsafe extern "C" fn ncpu_timer_is_armed(timers: *mut ncpu_timers_t, timer: 
     })
 }
 
-/// What happened so far. O(CPUs).
+/// Counts so far. O(CPUs).
 ///
 /// # Safety
 /// `timers` is null or timers, `activity` null or writable.

@@ -8,54 +8,54 @@ use libncpu::ranges::vmem::{Options, Use, Vmem};
 /// An arena of integers: addresses, identifiers, ports.
 pub struct ncpu_vmem_t(Vmem<'static>);
 
-/// `policy`: the first of a list whose every range is large enough, in constant time.
+/// `policy`: the first of a list whose ranges are all large enough, in constant time.
 pub const NCPU_VMEM_INSTANT: u32 = 0;
 /// `policy`: the smallest range that fits.
 pub const NCPU_VMEM_BEST: u32 = 1;
 /// `policy`: the first range after the one handed out last. Not with `cache_to`.
 pub const NCPU_VMEM_NEXT: u32 = 2;
 
-/// A part that nobody has.
+/// A part that is free.
 pub const NCPU_VMEM_FREE: u32 = 0;
 /// A part that is handed out.
 pub const NCPU_VMEM_ALLOCATED: u32 = 1;
 /// A part that is in a magazine.
 pub const NCPU_VMEM_CACHED: u32 = 2;
 
-/// What kind of arena. Zeroed but for `quantum` is one without magazines, constant time.
+/// Options of an arena. Zeroed except for `quantum`: without magazines, constant time.
 #[repr(C)]
 pub struct ncpu_vmem_options_t {
     /// All ranges are multiples of this power of two.
     pub quantum: u64,
-    /// The largest size that per-CPU magazines serve, at most 64 quanta; 0 is none.
+    /// The largest size that per-CPU magazines serve, at most 64 quanta; 0 disables magazines.
     pub cache_to: u64,
-    /// The least that is imported from a parent at a time.
+    /// The least size that is imported from a parent at a time.
     pub import: u64,
     /// NCPU_VMEM_INSTANT, _BEST or _NEXT.
     pub policy: u32,
 }
 
-/// Where a range may lie. Zeroed but for `max` is anywhere.
+/// Where a range may lie. Zeroed except for `max` is anywhere.
 #[repr(C)]
 pub struct ncpu_vmem_constraints_t {
-    /// It begins at a multiple of this power of two, plus `phase`. 0 is the quantum.
+    /// It begins at a multiple of this power of two, plus `phase`. 0 stands for the quantum.
     pub align: u64,
     /// Below `align`, a multiple of the quantum.
     pub phase: u64,
-    /// It does not lie on both sides of a multiple of this power of two. 0 is no such limit.
+    /// It does not lie on both sides of a multiple of this power of two. 0 disables the limit.
     pub nocross: u64,
-    /// None of its integers is below.
+    /// Lower bound of its integers.
     pub min: u64,
-    /// None of its integers is above.
+    /// Upper bound of its integers.
     pub max: u64,
 }
 
-/// What an arena has and did.
+/// Contents and counts of an arena.
 #[repr(C)]
 pub struct ncpu_vmem_statistics_t {
     /// Integers in all spans.
     pub total: u64,
-    /// Integers in nobody's hands and in no magazine.
+    /// Integers that are neither handed out nor in a magazine.
     pub free: u64,
     /// Integers in magazines.
     pub cached: u64,
@@ -93,8 +93,9 @@ fn done(result: Result<(), Error>) -> c_int {
     result.map_or_else(code, |()| 0)
 }
 
-/// A new arena of nothing, or null with errno set: EINVAL, ENOMEM. With a `parent` it imports from that what it lacks,
-/// gives each span back when that is all free, and must be destroyed first.
+/// A new arena without integers, or null with errno set: EINVAL, ENOMEM. With a `parent` it imports the
+/// integers it lacks, gives each span back when it is completely free, and must be destroyed before the
+/// parent.
 ///
 /// # Safety
 /// `options` is null or readable, `parent` null or an arena.
@@ -106,7 +107,7 @@ pub unsafe extern "C" fn ncpu_vmem_create(
     let Some(given) = (unsafe { options.as_ref() }) else { return fail(EINVAL) };
     let Some(policy) = policy(given.policy) else { return fail(EINVAL) };
     let options = Options { quantum: given.quantum, cache_to: given.cache_to, policy, import: given.import };
-    // For as long as the caller keeps the promise that parents outlive children.
+    // Valid while the caller keeps the promise that parents outlive children.
     let parent: Option<&'static ncpu_vmem_t> = unsafe { parent.as_ref() };
     let made = match parent {
         Some(parent) => Vmem::with_parent(options, &parent.0),
@@ -118,17 +119,18 @@ pub unsafe extern "C" fn ncpu_vmem_create(
     }
 }
 
-/// Ends an arena. What it has imported goes back, but for spans of which something is still handed out. Null is nothing.
+/// Frees an arena. Imported spans go back, except spans with ranges that are still handed out. Null is
+/// ignored.
 ///
 /// # Safety
-/// `arena` is null or from `ncpu_vmem_create`, not used any more, and nobody's parent.
+/// `arena` is null or from `ncpu_vmem_create`, unused, and not the parent of another arena.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_vmem_destroy(arena: *mut ncpu_vmem_t) {
     unsafe { destroy(arena) }
 }
 
-/// Adds `size` integers from `start` on. EEXIST if the arena has some of them, EINVAL if they are not multiples of the
-/// quantum or go beyond 2^64-1, ENOMEM.
+/// Adds `size` integers from `start` on. EEXIST if the arena has some of them, EINVAL if they are not
+/// multiples of the quantum or exceed 2^64-1, ENOMEM.
 ///
 /// # Safety
 /// `arena` is null or an arena.
@@ -137,8 +139,8 @@ pub unsafe extern "C" fn ncpu_vmem_add(arena: *mut ncpu_vmem_t, start: u64, size
     done(object!(arena).add(start, size))
 }
 
-/// Hands out `size` integers, rounded up to the quantum, and puts the first where `start` points. ENOSPC if no free
-/// range is that long: then there was a moment when none was, magazines included.
+/// Hands out `size` integers, rounded up to the quantum, and stores the first in `*start`. ENOSPC if no free
+/// range is that long: then there was a moment without such a range, magazines included.
 ///
 /// # Safety
 /// `arena` is null or an arena, `start` null or writable.
@@ -157,7 +159,7 @@ pub unsafe extern "C" fn ncpu_vmem_alloc(arena: *mut ncpu_vmem_t, size: u64, sta
     }
 }
 
-/// As `ncpu_vmem_alloc` by a policy and where constraints allow; null is anywhere. Never served by magazines.
+/// As `ncpu_vmem_alloc`, by a policy and within constraints; null is anywhere. Never served by magazines.
 ///
 /// # Safety
 /// As for `ncpu_vmem_alloc`; `constraints` is null or readable.
@@ -189,8 +191,8 @@ pub unsafe extern "C" fn ncpu_vmem_alloc_with(
     }
 }
 
-/// Takes back what was handed out. Nothing changes and it is ENOENT if it was not, or given back before; ERANGE if it was
-/// another size.
+/// Takes back a range. ENOENT, and nothing changes, if it was not handed out or was already freed; ERANGE if
+/// its size was another.
 ///
 /// # Safety
 /// `arena` is null or an arena.
@@ -199,7 +201,7 @@ pub unsafe extern "C" fn ncpu_vmem_free(arena: *mut ncpu_vmem_t, start: u64, siz
     done(object!(arena).free(start, size))
 }
 
-/// Empties all magazines, and gives to the parent what is not needed.
+/// Empties all magazines, and gives unneeded spans to the parent.
 ///
 /// # Safety
 /// `arena` is null or an arena.
@@ -208,11 +210,11 @@ pub unsafe extern "C" fn ncpu_vmem_reap(arena: *mut ncpu_vmem_t) -> c_int {
     done(object!(arena).reap())
 }
 
-/// Calls `visit` with each part, by address: its use (NCPU_VMEM_FREE, _ALLOCATED, _CACHED), its first integer, how many,
-/// and `argument`. The arena is locked meanwhile: `visit` must not use it.
+/// Calls `visit` with each part, by address: its use (NCPU_VMEM_FREE, _ALLOCATED, _CACHED), its first
+/// integer, its size, and `argument`. The arena is locked meanwhile: `visit` must not use it.
 ///
 /// # Safety
-/// `arena` is null or an arena; `visit` can be called so.
+/// `arena` is null or an arena; `visit` can be called with these arguments.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncpu_vmem_walk(
     arena: *const ncpu_vmem_t,
@@ -232,7 +234,7 @@ pub unsafe extern "C" fn ncpu_vmem_walk(
     0
 }
 
-/// Fills in what the arena has and did. O(ranges + CPUs).
+/// Fills in the contents and counts of an arena. O(ranges + CPUs).
 ///
 /// # Safety
 /// `arena` is null or an arena, `statistics` null or writable.
@@ -259,7 +261,7 @@ pub unsafe extern "C" fn ncpu_vmem_statistics(
     0
 }
 
-/// Takes every lock of the arena: for pthread_atfork's prepare handler, a child's before its parent's.
+/// Takes every lock of the arena: for pthread_atfork's prepare handler, for a child before its parent.
 ///
 /// # Safety
 /// `arena` is null or an arena.
@@ -269,7 +271,7 @@ pub unsafe extern "C" fn ncpu_vmem_before_fork(arena: *mut ncpu_vmem_t) -> c_int
     0
 }
 
-/// Gives the locks back: for pthread_atfork's parent handler, and with `child` not 0 its child handler.
+/// Releases the locks: for pthread_atfork's parent handler, and with `child` not 0 its child handler.
 ///
 /// # Safety
 /// `arena` is null, or the calling thread has called `ncpu_vmem_before_fork`, here or in the parent process.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The directory that has libncpu.a and libncpu.so: the one above this test's.
+/// The directory with libncpu.a and libncpu.so: the parent of this test's directory.
 fn libraries() -> PathBuf {
     let exe = std::env::current_exe().expect("own path");
     exe.parent().expect("a directory").to_path_buf()
@@ -16,7 +16,7 @@ fn ran(command: &mut Command) -> String {
     out.into_owned()
 }
 
-/// What `make install-lib` does, into a directory of this test's; returns its prefix.
+/// Runs `make install-lib` into a directory of this test; returns its prefix.
 fn install(test: &str) -> PathBuf {
     let to = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
     ran(Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("install.sh"))
@@ -26,7 +26,7 @@ fn install(test: &str) -> PathBuf {
     to
 }
 
-/// Compiles a program, against the shared library and the static one, as its user would, and runs both.
+/// Compiles a program against the shared and the static library, as a user would, and runs both.
 fn run(test: &str, source: &str) -> [String; 2] {
     let prefix = install(test);
     [false, true].map(|fixed| {
@@ -51,8 +51,8 @@ fn run(test: &str, source: &str) -> [String; 2] {
     })
 }
 
-/// Installed where the path has a blank, a program is compiled by what pkg-config says, in a shell's words; also one
-/// without shared libraries.
+/// Installed in a path with a blank, a program is compiled with the output of pkg-config, as words of a
+/// shell; also with static libraries only.
 #[test]
 fn prefix_with_blanks() {
     let prefix = install("with blanks & more");
@@ -73,7 +73,7 @@ fn prefix_with_blanks() {
     }
 }
 
-/// Programs under the thread sanitizer, which would take what the locks protect for races.
+/// Programs under the thread sanitizer, which would report accesses under the locks as races without help.
 #[test]
 fn thread_sanitizer() {
     let prefix = install("tsan");
@@ -92,13 +92,13 @@ fn thread_sanitizer() {
             .arg("-L")
             .arg(prefix.join("lib"))
             .arg("-lncpu"));
-        // Its shadow memory does not fit to every layout that the kernel may choose.
+        // Its shadow memory does not fit every layout that the kernel may choose.
         let mut run = Command::new("setarch");
         run.args(["-R", "timeout", "300"]).arg(&program).env("LD_LIBRARY_PATH", prefix.join("lib"));
         run
     };
     assert_eq!(ran(&mut compile("conditions", &[])), "ok\n");
-    // Without the header's help it finds races that are none: so it is what makes the difference.
+    // Without the header it reports false races, which shows that the header has an effect.
     let without = compile("conditions", &["-DNCPU_TSAN_H"]).output().expect("setarch");
     assert!(String::from_utf8_lossy(&without.stderr).contains("data race"), "{without:?}");
 }

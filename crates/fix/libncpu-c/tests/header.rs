@@ -1,4 +1,4 @@
-//! include/ncpu.h is what the sources say. `BLESS=1` writes it.
+//! include/ncpu.h matches the sources. `BLESS=1` writes it.
 
 #[test]
 fn header_is_current() {
@@ -6,12 +6,12 @@ fn header_is_current() {
     let mut header = Vec::new();
     cbindgen::Builder::new()
         .with_config(cbindgen::Config::from_file(root.join("cbindgen.toml")).expect("cbindgen.toml"))
-        // It follows the modules from there.
+        // cbindgen finds the modules from there.
         .with_src(root.join("src/lib.rs"))
         .generate()
         .expect("src can be put into C")
         .write(&mut header);
-    // Rust's safety sections are not for C.
+    // Rust's safety sections do not belong in C.
     let header = String::from_utf8(header).expect("UTF-8");
     let (mut text, mut skip) = (String::new(), false);
     for line in header.lines() {
@@ -24,7 +24,7 @@ fn header_is_current() {
             comment if comment.starts_with("//") && skip => {}
             _ => {
                 skip = false;
-                // What came before a section that was left out.
+                // The empty line before a section that was left out.
                 if !line.starts_with("//") && text.ends_with("\n//\n") {
                     text.truncate(text.len() - 3);
                 }
@@ -33,7 +33,7 @@ fn header_is_current() {
             }
         }
     }
-    // cbindgen does not know that libc's is a struct of C's.
+    // cbindgen does not know that libc's is a C struct.
     let text = text.replace("const timespec", "const struct timespec");
     let path = root.join("include/ncpu.h");
     if std::env::var_os("BLESS").is_some() {

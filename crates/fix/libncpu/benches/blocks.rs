@@ -27,7 +27,7 @@ fn main() {
     let mut zeroing: Vec<Way> =
         // SAFETY: as above.
         vec![("memset".into(), Box::new(|| unsafe { std::ptr::write_bytes(at, black_box(0), bytes) }))];
-    // A comparison word by word that stops at the first other, as one writes it.
+    // A comparison word by word that stops at the first difference, as programs write it.
     let mut scanning: Vec<Way> = vec![(
         "loop".into(),
         Box::new(|| {

@@ -1,4 +1,4 @@
-//! What a stack bias gives: `cargo bench -p libncpu --bench stacks -- --help`.
+//! The gain of a stack bias: `cargo bench -p libncpu --bench stacks -- --help`.
 
 use libncpu::thread::Builder;
 use std::hint::black_box;
@@ -32,7 +32,7 @@ fn wrong(why: &str) -> ! {
 fn list(option: &str, value: &str) -> Vec<usize> {
     let number = |n: &str| match n.parse() {
         Ok(n) if n > 0 => n,
-        _ => wrong(&format!("{option}: {n:?} is no number above 0")),
+        _ => wrong(&format!("{option}: {n:?} is not a number above 0")),
     };
     value.split(',').map(number).collect()
 }
@@ -49,7 +49,7 @@ fn stay() {
     assert!(cpu >= 0 && libncpu::innards::bind(cpu as usize), "this thread cannot be bound to its CPU");
 }
 
-/// Where a thread may use `lines` lines of its stack, at the same depth in each: calls `f` with the first.
+/// Reserves `lines` lines of a thread's stack, at the same depth in each thread: calls `f` with the first.
 #[inline(never)]
 fn frame<R>(f: impl FnOnce(*mut u8) -> R) -> R {
     let mut lines = Lines([0; LINE * LINES_MOST]);
@@ -61,7 +61,7 @@ fn builder(biased: bool) -> Builder {
     if biased { builder } else { builder.bias(0) }
 }
 
-/// Threads with a frame each while `measure` runs, given where these are.
+/// Runs threads with a frame each while `measure` runs, which gets the frames' addresses.
 fn with_frames(threads: usize, biased: bool, measure: impl FnOnce(&[usize]) -> f64) -> f64 {
     let (frames, ready, done) =
         (Mutex::new(Vec::new()), Barrier::new(threads + 1), Barrier::new(threads + 1));
@@ -85,8 +85,8 @@ fn with_frames(threads: usize, biased: bool, measure: impl FnOnce(&[usize]) -> f
     })
 }
 
-/// One thread that looks at the hot lines of all the others' frames, as a lock's owner at its waiters, or a collector:
-/// ns a line.
+/// One thread that reads the hot lines of all other threads' frames, as a lock's owner reads its waiters, or
+/// a garbage collector stacks: ns per line.
 fn walk(threads: usize, lines: usize, time: Duration, biased: bool) -> f64 {
     with_frames(threads, biased, |frames| {
         let (start, mut walks, mut sum) = (Instant::now(), 0u64, 0usize);
@@ -94,9 +94,9 @@ fn walk(threads: usize, lines: usize, time: Duration, biased: bool) -> f64 {
             for _ in 0..8 {
                 for &frame in frames {
                     for line in 0..lines {
-                        // Each address depends on what was read before, which is 0: no two loads at once.
+                        // Each address depends on the previous value, which is 0: no two loads at once.
                         let at = (frame + line * LINE + sum) as *const u8;
-                        // SAFETY: in a frame that is there until `done`, and nobody writes.
+                        // SAFETY: in a frame that exists until `done`, and no thread writes.
                         sum += unsafe { at.read_volatile() } as usize;
                     }
                 }
@@ -107,7 +107,7 @@ fn walk(threads: usize, lines: usize, time: Duration, biased: bool) -> f64 {
     })
 }
 
-/// Threads on one CPU that take turns, and use their hot lines in each: ns a turn.
+/// Threads on one CPU that take turns and use their hot lines in each: ns per turn.
 fn turns(threads: usize, lines: usize, time: Duration, biased: bool) -> f64 {
     let turn: Vec<AtomicU32> = (0..threads).map(|_| AtomicU32::new(0)).collect();
     let (stop, taken) = (AtomicU32::new(0), AtomicUsize::new(0));
@@ -151,7 +151,7 @@ fn turns(threads: usize, lines: usize, time: Duration, biased: bool) -> f64 {
                             }
                         }
                         taken.store(taken.load(Relaxed) + 1, Relaxed);
-                        // Looked at within the turn: who leaves after it must not get it again.
+                        // Read within the turn: a thread that leaves after it must not get another.
                         let last = stop.load(Relaxed) != 0;
                         wake((own + 1) % threads);
                         if last {
@@ -164,7 +164,7 @@ fn turns(threads: usize, lines: usize, time: Duration, biased: bool) -> f64 {
         }
         ready.wait();
         wake(0);
-        // Once around for the caches.
+        // One round for the caches.
         while taken.load(Relaxed) < threads {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -195,10 +195,10 @@ fn main() {
         }
     }
     if lines > LINES_MOST {
-        wrong(&format!("--lines is at most {LINES_MOST}"));
+        wrong(&format!("--lines must be at most {LINES_MOST}"));
     }
     if !libncpu::thread::set_bias_span(span) {
-        wrong("--span is a multiple of 64, at most 65536");
+        wrong("--span must be a multiple of 64, at most 65536");
     }
     let time = Duration::from_millis(time as u64);
     stay();

@@ -1,4 +1,5 @@
-//! How long a thread waits for a lock that many want: `cargo bench -p libncpu --bench waits -- [THREADS] [SECONDS] [NS]`.
+//! The time that a thread waits for a contended lock: `cargo bench -p libncpu --bench waits -- [THREADS]
+//! [SECONDS] [NS]`.
 //!
 //! Throughput hides a thread that is never served. Here each thread notes the longest time between two of its critical
 //! sections (of NS nanoseconds each), and how many it had. Locks take turns, and each has a line with the median of
@@ -57,16 +58,16 @@ fn locks() -> Vec<(&'static str, With)> {
     ]
 }
 
-/// What a sample shows.
+/// The results of a sample.
 #[derive(Clone, Copy)]
 struct Sample {
     /// Million critical sections a second.
     rate: f64,
     /// The thread with the fewest over the mean.
     least: f64,
-    /// The longest time that any thread was without one, ms.
+    /// The longest time that any thread spent without the lock, ms.
     longest: f64,
-    /// The median of the threads' longest, ms.
+    /// The median over threads of their longest time, ms.
     usual: f64,
 }
 

@@ -1,5 +1,6 @@
 //! I/O addresses for devices, as an IOMMU driver hands them out: 2 GiB of them, pages of 8 KiB, transfers of common
-//! sizes from several threads while they get scarce. Prints what was asked for, refused, and how scattered the rest is.
+//! sizes from several threads while they get scarce. Prints the requests, the refusals, and how scattered the
+//! rest is.
 //!
 //! `cargo run --release -p libncpu --example dvma [THREADS]`
 
@@ -15,8 +16,8 @@ const TOTAL: u64 = 2 << 30;
 const SIZES: [u64; 10] = [8, 8, 8, 16, 16, 32, 64, 64, 128, 1024];
 const TRANSFERS: u64 = 200_000;
 
-/// Transfers with `share` percent of all addresses in flight; returns how many were asked for and refused, and what the
-/// arena says while they still are in flight.
+/// Transfers with `share` percent of all addresses in flight. Returns the numbers of requests and refusals,
+/// and the arena's statistics while the transfers are in flight.
 fn transfer(arena: &Vmem, threads: u64, share: u64) -> (u64, u64, Statistics) {
     let each = TOTAL / 100 * share / threads;
     let (asked, refused) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -85,7 +86,7 @@ fn main() -> Result<(), Error> {
         arena.add(TOTAL, TOTAL)?;
         let (asked, refused, told) = transfer(&arena, threads, share);
         let Totals { free, largest, .. } = told.totals;
-        // How much of what is free is not in the longest range.
+        // The share of free integers outside the longest range.
         let scatter = 100.0 * (1.0 - largest as f64 / free as f64);
         let hits = 100.0 * told.hits as f64 / asked as f64;
         let (cached, largest) = (told.cached / KIB, largest / KIB);
@@ -94,7 +95,7 @@ fn main() -> Result<(), Error> {
             told.drains
         );
         arena.reap()?;
-        assert_eq!(arena.statistics().totals.largest, TOTAL, "all merges again");
+        assert_eq!(arena.statistics().totals.largest, TOTAL, "all ranges merge again");
     }
     Ok(())
 }

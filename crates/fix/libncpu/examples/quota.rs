@@ -1,4 +1,5 @@
-//! A quota that workers share: no more than `LIMIT` units are in use, and nobody is refused while some are free.
+//! A quota that workers share: at most `LIMIT` units are in use, and no worker is refused while enough are
+//! free.
 
 use libncpu::{BoundedCounter, Counter, Mutex};
 use std::error::Error;

@@ -46,7 +46,7 @@ pub use ranges::vmem::{self, Vmem};
 pub use sys::Instant;
 pub use timers::timer::{self, RawTimer, Timer, Timers, When};
 
-/// What this library's own tests and benchmarks need of its innards. No part of its interface.
+/// The internals that this library's own tests and benchmarks need. Not part of its interface.
 #[doc(hidden)]
 pub mod innards {
     pub use crate::sys::{Alarm, Topology, bind, clock, heavy_barrier, locks_by_rseq, topology};

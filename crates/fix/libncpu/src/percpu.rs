@@ -15,7 +15,7 @@ impl<T> std::ops::Deref for Padded<T> {
     }
 }
 
-/// There was no memory for an object of this many bytes.
+/// Out of memory, for an object of this many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory(pub usize);
 
@@ -27,34 +27,35 @@ impl fmt::Display for OutOfMemory {
 
 impl std::error::Error for OutOfMemory {}
 
-/// A slice made element by element, or an error where there is no memory for it.
+/// A slice made element by element, or an error if memory runs out.
 pub fn boxed<T>(length: usize, make: impl FnMut(usize) -> T) -> Result<Box<[T]>, OutOfMemory> {
     let mut all = Vec::new();
     all.try_reserve_exact(length).map_err(|_| OutOfMemory(length.saturating_mul(size_of::<T>())))?;
     all.extend((0..length).map(make));
-    // Exact: no reallocation, which could fail.
+    // The capacity is exact: no reallocation, which could fail.
     Ok(all.into_boxed_slice())
 }
 
-/// A value on the heap, or an error where there is no memory for it.
+/// A value on the heap, or an error if memory runs out.
 pub fn one<T>(value: T) -> Result<Box<T>, OutOfMemory> {
     let mut all = Vec::new();
     all.try_reserve_exact(1).map_err(|_| OutOfMemory(size_of::<T>()))?;
     all.push(value);
-    // SAFETY: a slice of one has the layout of what is in it.
+    // SAFETY: a slice of one element has the layout of the element.
     Ok(unsafe { Box::from_raw(Box::into_raw(all.into_boxed_slice()).cast()) })
 }
 
 /// A `T` for each CPU that the machine may ever have.
 ///
-/// Which CPU a thread is on is a hint: it may move at any time, and CPUs beyond those possible at start (a container
-/// moved to another machine) share the slots of others. So `T` must bear being used by several threads.
+/// The CPU of a thread is a hint: the thread may move at any time, and CPUs beyond those possible at start (a
+/// container moved to another machine) share the slots of others. So several threads may use one `T` at a
+/// time.
 pub struct PerCpu<T> {
     slots: Box<[Padded<T>]>,
 }
 
 impl<T> PerCpu<T> {
-    /// One for each CPU, made by `make` from its number.
+    /// One `T` for each CPU, made by `make` from its number.
     pub fn new(make: impl FnMut(usize) -> T) -> Result<PerCpu<T>, OutOfMemory> {
         PerCpu::with_slots(sys::topology().cpus(), make)
     }
@@ -67,7 +68,7 @@ impl<T> PerCpu<T> {
         Ok(PerCpu { slots: boxed(cpus.max(1), |cpu| Padded(make(cpu)))? })
     }
 
-    /// The slot of the CPU that the thread is on: its number.
+    /// The slot number of the CPU that the thread is on.
     #[inline(always)]
     pub fn here(&self) -> usize {
         self.slot(sys::cpu_or_thread() as usize)
@@ -84,7 +85,7 @@ impl<T> PerCpu<T> {
         self.slots.iter().map(|slot| &slot.0)
     }
 
-    /// How many slots there are.
+    /// The number of slots.
     #[allow(clippy::len_without_is_empty)] // Never empty.
     pub fn len(&self) -> usize {
         self.slots.len()

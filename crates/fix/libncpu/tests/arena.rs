@@ -1,10 +1,10 @@
-//! The arena beside a set of integers, which looks at every place.
+//! The arena compared with a set of integers that searches every place.
 
 use libncpu::{Arena, Constraints, Error, Policy};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// Integers there may be, counted from the base.
+/// The number of possible integers, counted from the base.
 const UNITS: u64 = 192;
 
 /// Allocated ranges and spans by their start, all in quanta from the base.
@@ -16,7 +16,7 @@ struct Model {
 }
 
 impl Model {
-    /// Free ranges, as long as they can be within a span.
+    /// Maximal free ranges within spans.
     fn holes(&self) -> Vec<(u64, u64)> {
         let mut holes = Vec::new();
         for (&start, &size) in &self.spans {
@@ -56,7 +56,7 @@ enum Step {
         policy: Policy,
         c: Constraints,
     },
-    /// Which of those allocated, and what is wrong with it.
+    /// The index of an allocated range, and an error to add to its size or address.
     Free(usize, u64),
     FreeAnything(u64, u64),
     Span(u64, u64),
@@ -133,7 +133,7 @@ proptest! {
                         Ok(start) => {
                             let at = (start - base) / quantum;
                             let place = places.iter().find(|&&(place, _)| place == at);
-                            prop_assert!(place.is_some(), "{start:#x} is no place for {rounded}");
+                            prop_assert!(place.is_some(), "{start:#x} has no room for {rounded}");
                             if policy == Policy::Best {
                                 let least = places.iter().map(|&(_, hole)| hole).min();
                                 prop_assert_eq!(place.map(|&(_, hole)| hole), least, "not the best fit");

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const PAGE: usize = 4096;
-/// What nobody may write.
+/// Value of bytes that must not be written.
 const GUARD: u8 = 0xa5;
 
 /// Something that copies, and its name.
@@ -35,7 +35,7 @@ fn zeroers() -> Vec<Zeroer> {
     std::iter::once(chosen).chain(Routine::all().map(forced)).collect()
 }
 
-/// Memory of whole pages between two that nobody may touch.
+/// Memory of whole pages between two inaccessible ones.
 struct Pages {
     base: *mut u8,
     bytes: usize,
@@ -96,7 +96,7 @@ impl Drop for Pages {
     }
 }
 
-/// 0 to 4097, or those around which a routine does something else.
+/// 0 to 4097, or only the lengths around which a routine changes its method.
 fn lengths(all: bool) -> Vec<usize> {
     let near = |n: usize| {
         (0..=160).contains(&n)
@@ -131,7 +131,7 @@ fn alignments(body: impl Fn(usize) + Sync) {
 fn copies_of_every_alignment_and_length() {
     for (i, (name, copy)) in copiers().into_iter().enumerate() {
         let lengths = lengths(i == 0 || stress());
-        // Copied in turn, so that every byte must be written each time.
+        // Copied alternately, so that every byte must be written each time.
         let sources = [0, 0xff].map(|seed| Pages::with_bytes(PAGE + 128, seed));
         alignments(|off_to| {
             let mut target = Pages::new(64 + 64 + PAGE + 1 + 64);
@@ -142,7 +142,7 @@ fn copies_of_every_alignment_and_length() {
                     let start = 64 + off_to;
                     copy(target.at(start), from.at(off_from), n);
                     let target = target.all();
-                    // Lengths grow: behind them nothing was written yet.
+                    // Lengths grow, so bytes behind them are still unwritten.
                     assert!(
                         target[start..start + n] == from.all()[off_from..off_from + n]
                             && target[start - 64..start] == [GUARD; 64]
@@ -176,7 +176,7 @@ fn zeros_of_every_alignment_and_length() {
     }
 }
 
-/// Lengths to beyond where whole pages are copied side by side.
+/// Lengths up to beyond the size from which whole pages are copied side by side.
 fn long_lengths() -> impl Iterator<Item = usize> {
     (0..=4097).chain((4098..=5 * PAGE).step_by(97)).chain([2, 3, 4, 5].into_iter().flat_map(|pages| {
         let edge = pages * PAGE;
@@ -209,7 +209,7 @@ fn nothing_beyond_the_edges_of_pages() {
             for to in [bytes - n, 0] {
                 zero(target.at(to), n);
                 assert!(are(&target.all()[to..to + n], 0), "{name}: {n} bytes at {to}");
-                // So that the next must write it.
+                // So that the next call must write it.
                 // SAFETY: within both.
                 unsafe { copy::copy(target.at(to), sources[0].at(0), n) };
             }
@@ -246,7 +246,7 @@ proptest! {
         }
     }
 
-    /// A block copied part by part, as threads do it.
+    /// A block copied in parts, as by threads.
     #[test]
     fn parts_of_a_large_block(cuts in proptest::collection::vec(0usize..60_000, 0..6), off in 0usize..64) {
         let source = Pages::with_bytes(60_064, 1);
@@ -327,7 +327,7 @@ fn tunings_change_while_others_copy() {
     assert_eq!(Tuning::current().to_string(), before.to_string());
 }
 
-/// What [`told`] runs in a process of its own.
+/// Run by [`report_of`] in a process of its own.
 #[test]
 #[ignore = "run by another test"]
 fn tells_its_tuning() {
@@ -337,10 +337,10 @@ fn tells_its_tuning() {
     println!("tuning {}", Tuning::current());
 }
 
-/// The tuning of a process with this `NCPU_COPY`, and what it said on standard error.
-fn told(value: &str) -> (String, String) {
+/// The tuning of a process with this `NCPU_COPY`, and its output on standard error.
+fn report_of(value: &str) -> (String, String) {
     let mut own = std::process::Command::new(std::env::current_exe().expect("own path"));
-    // Under an emulator so is the new process.
+    // Under an emulator the new process is emulated too.
     if let (true, Ok(runner)) =
         (cfg!(target_arch = "aarch64"), std::env::var("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER"))
     {
@@ -364,21 +364,21 @@ fn told(value: &str) -> (String, String) {
 fn the_environment_tells_thresholds() {
     let vectors = Routine::all().last().expect("a routine").name().trim_end_matches("-stream");
     let (tuning, complaint) =
-        told(&format!("vectors={vectors},rep=4k,stream=1m,zero-rep=300,zero-stream=never"));
+        report_of(&format!("vectors={vectors},rep=4k,stream=1m,zero-rep=300,zero-stream=never"));
     let wanted = format!("vectors={vectors},rep=4096,stream=1048576,zero-rep=300,zero-stream=never");
     assert_eq!((tuning, complaint), (wanted, String::new()));
 }
 
 #[test]
 fn a_wrong_environment_is_told() {
-    let (tuning, complaint) = told("stream=2m,rep=lots");
+    let (tuning, complaint) = report_of("stream=2m,rep=lots");
     assert!(tuning.contains(",stream=2097152,"), "{tuning}");
     assert_eq!(
         complaint,
-        "libncpu: NCPU_COPY: \"rep=lots\" is ignored: not a number of bytes like 4096, 16k, 8m, nor never\n"
+        "libncpu: NCPU_COPY: \"rep=lots\" is ignored: invalid size; expected bytes like 4096, 16k, 8m, or never\n"
     );
-    // Longer than the line: cut, not lost.
-    let (_, complaint) = told(&"x".repeat(1000));
+    // A longer value: cut off, not lost.
+    let (_, complaint) = report_of(&"x".repeat(1000));
     assert!(complaint.starts_with("libncpu: NCPU_COPY: \"xxx") && complaint.ends_with("x\n"), "{complaint}");
 }
 
@@ -400,7 +400,7 @@ fn slices_of_different_lengths() {
 
 #[cfg(debug_assertions)]
 #[test]
-#[should_panic = "they overlap"]
+#[should_panic = "the blocks overlap"]
 fn overlap_is_found_in_debug_builds() {
     let mut bytes = [0u8; 100];
     let to = bytes.as_mut_ptr();

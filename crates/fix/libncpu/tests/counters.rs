@@ -1,4 +1,4 @@
-//! Counters beside the plainest implementation, and under load.
+//! Counters compared with the plainest implementation, and under load.
 
 use libncpu::innards::Topology;
 use libncpu::{BoundedCounter, Counter, Statistics};
@@ -29,7 +29,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// One thread that hops between the CPUs of machines of many shapes: exactly what a plain count would do.
+    /// One thread that moves between the CPUs of machines of many shapes: exactly the results of a plain
+    /// count.
     #[test]
     fn bounded_is_a_count_with_a_limit(
         nodes in 1..5usize,
@@ -44,7 +45,7 @@ proptest! {
             match step {
                 Step::Take(cpu, n) => {
                     let expected = n == 0 || taken + n <= limit;
-                    // Nothing is asked of taking nothing beyond the limit.
+                    // Taking nothing beyond the limit has no specified result.
                     if n > 0 || taken <= limit {
                         prop_assert_eq!(counter.take_at(cpu % (nodes * cpus), n), expected);
                         taken += if expected { n } else { 0 };
@@ -86,14 +87,15 @@ fn bounded_bad_amounts() {
     assert!(!none.take(1));
 }
 
-/// One who gives what it has not: refused while the counter is closed, and what passes later is gone when it closes.
+/// A thread that gives more than it took is refused while the counter is closed; a surplus that passes is
+/// dropped when it closes.
 #[test]
 fn bounded_surplus() {
     let counter = BoundedCounter::new(20).unwrap();
     assert!(!counter.give(1) && !counter.give(21));
     assert!(counter.take(20) && counter.give(20));
     for n in [1, 7, 20] {
-        // Some of these may pass, by the CPUs that this thread is on.
+        // Some of these may pass, depending on the CPU of this thread.
         let _ = counter.give(n);
         assert!(!counter.take(21), "never more at once than the limit");
         assert_eq!(counter.read_exact(), 0);
@@ -102,7 +104,7 @@ fn bounded_surplus() {
     }
 }
 
-/// A misuser's random calls against a count, from many threads' CPUs: nothing passes that is checked.
+/// Random misuse compared with a count, from many threads' CPUs: no checked operation passes.
 #[test]
 fn bounded_checked() {
     let (counter, mut taken, mut seed) = (BoundedCounter::checked(50).unwrap(), 0, 1u64);
@@ -226,7 +228,7 @@ fn counts_survive_migration() {
                     return;
                 }
                 for (i, &id) in ids.iter().enumerate() {
-                    // SAFETY: as above. A thread that has ended is no matter.
+                    // SAFETY: as above. A thread that has ended is ignored.
                     unsafe {
                         let mut set: libc::cpu_set_t = std::mem::zeroed();
                         libc::CPU_SET(allowed[(turn + i) % allowed.len()], &mut set);

@@ -1,6 +1,6 @@
-//! The environment's list on the real machine: against a plain model, and readers beside writers.
+//! The environment's list on the real machine: compared with a plain model, and readers beside writers.
 //!
-//! No timing is asserted. `LIBNCPU_STRESS=N` does N times as much; `make test-deep` sets it.
+//! No timing is asserted. `LIBNCPU_STRESS=N` multiplies the work by N; `make test-deep` sets it.
 
 use libncpu::environment::env_list::{Environ, List, Slot, find};
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ fn effort() -> u64 {
     std::env::var("LIBNCPU_STRESS").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
 }
 
-/// A list of its own, so that tests do not meet. Entries are never freed.
+/// A separate list, so that tests do not interfere. Entries are never freed.
 struct Env {
     list: List,
     environ: Environ,
@@ -28,7 +28,7 @@ impl Env {
     }
 
     fn put(&self, name: &str, value: &str, replace: bool) {
-        // SAFETY: a C string that stays.
+        // SAFETY: a C string that is never freed.
         unsafe { self.list.put(&self.environ, Env::entry(name, value), replace) }.unwrap();
     }
 
@@ -39,7 +39,7 @@ impl Env {
     }
 
     fn get(&self, name: &CStr) -> Option<&str> {
-        // SAFETY: C strings that stay.
+        // SAFETY: C strings that are never freed.
         unsafe {
             let value = find(&self.environ, name.as_ptr());
             (!value.is_null()).then(|| CStr::from_ptr(value).to_str().unwrap())
@@ -59,8 +59,8 @@ impl Env {
         all
     }
 
-    /// What a program does that writes `environ`; the list is never freed.
-    fn own(&self, entries: &[(String, String)]) {
+    /// Behaves as a program that writes `environ`; the list is never freed.
+    fn set_own_list(&self, entries: &[(String, String)]) {
         let entries = entries.iter().map(|(name, value)| Env::entry(name, value));
         let list: Vec<Slot> = entries.chain([null_mut()]).map(Slot::new).collect();
         self.environ.store(list.leak().as_mut_ptr(), Release);
@@ -114,7 +114,7 @@ proptest! {
                     model.clear();
                 }
                 Op::Own(entries) => {
-                    env.own(&entries);
+                    env.set_own_list(&entries);
                     model = entries;
                 }
                 Op::Empty(whole) => {
@@ -139,7 +139,7 @@ proptest! {
     }
 }
 
-/// Readers must find what is always there and see a value that only rises never fall.
+/// Readers must find variables that are always set, and must never see a rising value fall.
 fn hammer(readers: usize, writers: usize, rounds: u64) {
     let (env, stop, reads) = (Env::new(), AtomicBool::new(false), AtomicU64::new(0));
     env.put("STAYS_0", "0", true);
@@ -169,17 +169,17 @@ fn hammer(readers: usize, writers: usize, rounds: u64) {
                         }
                         let count = 1 + round % 60;
                         (0..count).for_each(|i| env.put(&format!("W{me}_{i}"), "x", true));
-                        // From both ends: the first is moved, or is what goes.
+                        // From both ends: the first entry is moved, or is the one removed.
                         (0..count)
                             .map(|i| if round % 2 == 0 { i } else { count - 1 - i })
                             .for_each(|i| env.remove(&format!("W{me}_{i}")));
                         if me == 0 && round % 64 == 0 {
-                            // A program that makes a list of its own: ours is left as it is.
+                            // A program makes its own list: our list is left unchanged.
                             let entries: Vec<_> = env.all();
                             let entries: Vec<_> = entries.iter().filter_map(|e| e.split_once('=')).collect();
                             if entries.len() == 3 {
                                 let owned = |(n, v): &(&str, &str)| (n.to_string(), v.to_string());
-                                env.own(&entries.iter().map(owned).collect::<Vec<_>>());
+                                env.set_own_list(&entries.iter().map(owned).collect::<Vec<_>>());
                             }
                         }
                     }

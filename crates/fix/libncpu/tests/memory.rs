@@ -1,4 +1,4 @@
-//! Without memory constructors fail in a defined way: every allocation that one makes is failed once.
+//! Constructors fail in a defined way when memory runs out: each of their allocations is failed once.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -8,7 +8,7 @@ thread_local!(static LEFT: Cell<Option<u64>> = const { Cell::new(None) });
 /// Fails this thread's allocations after `LEFT` of them.
 struct Failing;
 
-// SAFETY: the system's allocator, or null, which is an allocator's right.
+// SAFETY: the system's allocator, or null, which an allocator may return.
 unsafe impl GlobalAlloc for Failing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match LEFT.get() {
@@ -28,7 +28,7 @@ unsafe impl GlobalAlloc for Failing {
 #[global_allocator]
 static ALLOCATOR: Failing = Failing;
 
-/// Returns how many allocations it takes.
+/// Returns the number of allocations.
 fn fails_cleanly<T>(make: impl Fn() -> Result<T, libncpu::OutOfMemory>) -> u64 {
     for n in 0.. {
         LEFT.set(Some(n));
@@ -68,7 +68,8 @@ fn out_of_memory_is_an_error() {
     assert_eq!(armed.unwrap_err().raw_os_error(), Some(libc::ENOMEM));
     assert!(!timer.is_armed());
     assert!(!timer.arm(std::time::Duration::from_secs(3600)).expect("memory"));
-    // Every variable is a new string; among so many some need a longer list or table. What failed has changed nothing.
+    // Every variable is a new string, and some need a longer list or table. A failed call has changed
+    // nothing.
     let mut most = 0;
     for n in 0..300 {
         let name = std::ffi::CString::new(format!("OUT_OF_MEMORY_{n}")).unwrap();
@@ -101,7 +102,7 @@ fn out_of_memory_is_an_error() {
 fn segments_need_little_of_the_heap() {
     use libncpu::populate::{Backing, Helpers, Segment, SegmentOptions};
     libncpu::innards::topology();
-    // A name is copied; where there is no memory for it, nothing is left under it.
+    // A name is copied; if memory runs out no object is left under it.
     let name = std::ffi::CString::new(format!("/ncpu-memory-test.{}", std::process::id())).expect("a name");
     let options = SegmentOptions { backing: Backing::Posix(name), ..SegmentOptions::default() };
     for _ in 0..2 {
@@ -114,7 +115,7 @@ fn segments_need_little_of_the_heap() {
         );
     }
     Segment::create(4 << 20, &options).expect("a segment").destroy().expect("its end");
-    // Nothing else is.
+    // No other allocation is made.
     LEFT.set(Some(0));
     let segment = Segment::create(9 << 20, &SegmentOptions::default());
     let found = segment.as_ref().map(|segment| {
@@ -129,8 +130,8 @@ fn segments_need_little_of_the_heap() {
     assert_eq!(found.expect("a segment"), None);
 }
 
-/// An arena over another one, used while every allocation from the `n`th on fails: each call succeeds or says so, and
-/// afterwards nothing is lost.
+/// An arena over another one, used while every allocation from the `n`th on fails: each call succeeds or
+/// returns an error, and afterwards no integer is lost.
 #[test]
 fn arenas_without_memory() {
     use libncpu::vmem::Options;

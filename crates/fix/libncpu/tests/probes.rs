@@ -1,4 +1,4 @@
-//! The static tracepoints are where tracers look.
+//! Tracers find the static tracepoints at their addresses.
 
 use std::process::Command;
 
@@ -33,7 +33,7 @@ fn probes_are_in_the_notes() {
         let before = &notes[..at];
         assert!(before.trim_end().ends_with("Provider: ncpu"), "{name} is not ncpu's");
         let rest: Vec<&str> = notes[at..].lines().take(3).collect();
-        // The base tells tracers by how much the file was moved since it was linked.
+        // The base gives tracers the distance by which the file was moved since it was linked.
         for address in ["Location: 0x", "Base: 0x"] {
             assert!(!rest[1].contains(&format!("{address}0000000000000000")), "{rest:?}");
         }

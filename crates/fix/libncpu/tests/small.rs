@@ -1,4 +1,4 @@
-//! Every primitive with a few threads and little work: what Miri has the time for.
+//! Every primitive with few threads and little work, so that Miri can run it.
 
 use libncpu::{BoundedCounter, Counter, McsMutex, Mutex, NumaMutex, RwLock};
 
@@ -42,7 +42,7 @@ fn robust() {
     std::thread::scope(|s| {
         s.spawn(|| assert_eq!(robust.lock(None), Ok(libncpu::Taken::Clean)));
     });
-    // Its thread may not have ended in the kernel's eyes when it was joined in Rust's.
+    // Its thread may not have ended in the kernel when it was joined in Rust.
     assert_eq!(robust.lock(None), Ok(libncpu::Taken::OwnerDied));
     assert_eq!(robust.lock(None), Err(libncpu::NotTaken::Deadlock));
     assert_eq!(robust.try_lock(), Err(libncpu::NotTaken::Busy));
@@ -92,7 +92,7 @@ fn arenas() {
             s.spawn(|| {
                 for i in 0..20 {
                     let size = 1 + i % 3;
-                    // 3 + 3 + 2 in the wrong places leave no 3.
+                    // 3 + 3 + 2 in unlucky places leave no 3.
                     if let Ok(start) = ids.alloc(size) {
                         std::thread::yield_now();
                         ids.free(start, size).unwrap();

@@ -1,6 +1,7 @@
-//! Many more threads than CPUs on the real machine: where the model checker's memory is too orderly.
+//! Many more threads than CPUs on the real machine, because the model checker's memory is sequentially
+//! consistent.
 //!
-//! No timing is asserted. `LIBNCPU_STRESS=N` does N times as much; `make test-deep` sets it.
+//! No timing is asserted. `LIBNCPU_STRESS=N` multiplies the work by N; `make test-deep` sets it.
 
 use libncpu::{Mutex, RawMutex};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -73,7 +74,7 @@ fn owners_that_sleep() {
     });
 }
 
-/// Short bursts and quiet between: unlocks go from plain stores to barriers and back.
+/// Short bursts with quiet between: unlocks go from plain stores to barriers and back.
 #[test]
 fn bursts() {
     for _ in 0..200 * effort() {

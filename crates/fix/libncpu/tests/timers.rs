@@ -17,7 +17,7 @@ fn effort() -> u64 {
 const US: Duration = Duration::from_micros(1);
 const MS: Duration = Duration::from_millis(1);
 
-/// Waits for what must come; the test's own time limit is whoever runs it.
+/// Waits for an event that must happen; the test runner's time limit bounds it.
 fn until(done: impl Fn() -> bool) {
     while !done() {
         std::thread::sleep(MS);
@@ -127,7 +127,7 @@ fn stays_on_its_cpu() {
             .timer(move |expiry| {
                 // SAFETY: no arguments.
                 let here = unsafe { libc::sched_getcpu() };
-                // Arming itself it stays.
+                // A timer that arms itself stays on its CPU.
                 if here as usize == cpu && expiry.arm(50 * US).is_err() {
                     return;
                 }
@@ -239,7 +239,7 @@ fn dropped_by_its_callback() {
             .timer(move |expiry| {
                 drop(slot.lock().unwrap().take());
                 if rearm {
-                    // In vain: there is nobody to cancel it.
+                    // Without effect: the timer is dropped.
                     expiry.arm(MS).unwrap();
                 }
                 assert_eq!(count.load(SeqCst), 0);
@@ -312,7 +312,7 @@ fn dropped_while_armed_and_running() {
             let calls = calls.clone();
             let timer = timers.timer(move |_| _ = calls.fetch_add(1, SeqCst)).unwrap();
             timer.arm(When::after(i * 20 * US).every(30 * US)).unwrap();
-            // Its callback stays for good.
+            // Its callback is never freed.
             std::mem::forget(timer);
         }
         std::thread::sleep(MS);
@@ -330,7 +330,7 @@ struct Shared {
 }
 
 unsafe extern "C-unwind" fn count(_: *const RawTimer, data: *mut c_void, _: u64) {
-    // SAFETY: what it was made with, alive.
+    // SAFETY: the data that the timer was made with, alive.
     let shared = unsafe { &*data.cast::<Shared>() };
     shared.calls.fetch_add(1, SeqCst);
 }
@@ -380,7 +380,7 @@ fn stress() {
 }
 
 unsafe extern "C-unwind" fn count_early(timer: *const RawTimer, data: *mut c_void, _: u64) {
-    // SAFETY: the first part of a `Timed`, and what it was made with.
+    // SAFETY: the first part of a `Timed`, and the data that it was made with.
     let (at, shared) = unsafe { ((*timer.cast::<Timed>()).at.load(SeqCst), &*data.cast::<Shared>()) };
     shared.calls.fetch_add(1, SeqCst);
     shared.early.fetch_add(u64::from(clock() < at), SeqCst);
@@ -432,7 +432,7 @@ fn a_million() {
     assert_eq!((shared.calls.into_inner(), shared.early.into_inner()), (ALL as u64 / 2, 0));
 }
 
-/// A helper that may not run on its CPU runs elsewhere.
+/// A helper that may not run on its CPU runs on another one.
 #[test]
 fn cpus_that_are_not_ours() {
     assert!(!libncpu::innards::bind(8191) || allowed().contains(&8191));

@@ -1,4 +1,5 @@
-//! Arenas for many threads: beside a set of integers, imported, at their limit, under load, and as I/O addresses.
+//! Arenas for many threads: compared with a set of integers, imported, at their limit, under load, and as I/O
+//! addresses.
 
 use libncpu::vmem::{Options, Part, Use};
 use libncpu::{Constraints, Error, Policy, Vmem};
@@ -58,7 +59,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
-    /// With magazines in between: still a set of integers that refuses nothing that is free.
+    /// With magazines in between: still a set of integers that refuses no request that fits.
     #[test]
     fn is_a_set_of_integers(
         cache_to in 0..9u64,
@@ -126,7 +127,7 @@ proptest! {
         assert_whole(&arena);
     }
 
-    /// Two arenas over one: what neither holds is the parent's again.
+    /// Two arenas over one: integers that neither of the two holds are free in the parent.
     #[test]
     fn imports_and_gives_back(
         quanta in (0..3u32, 0..3u32),
@@ -210,10 +211,10 @@ fn a_child_has_all_of_its_parent() {
         assert_eq!(child.alloc(1), Err(Error::Exhausted { size: 1 }));
         all[..250].iter().for_each(|&id| child.free(id, 1).unwrap());
         assert!(child.alloc(257).is_err());
-        // All but what was given back only in part is there for others.
+        // All integers are free in the parent, except spans that were given back only in part.
         assert!(parent.statistics().totals.free > 0);
     }
-    // Dropped with something handed out: those spans stay taken.
+    // Dropped with a range handed out: its spans stay taken.
     let left = parent.statistics().totals;
     assert!(left.free > 0 && left.free < 256, "{left:?}");
     assert!(left.allocated_segments > 0);
@@ -249,7 +250,8 @@ fn effort() -> u64 {
     std::env::var("LIBNCPU_STRESS").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
 }
 
-/// Threads that never want more than there is together: every refusal is wrong, wherever the integers are cached.
+/// Threads that together never want more than the arena has: every refusal is wrong, wherever the integers
+/// are cached.
 fn nobody_is_refused(arena: &Vmem, threads: u64, each: u64, turns: u64) {
     let taken: Vec<AtomicBool> = (0..threads * each * 3).map(|_| AtomicBool::new(false)).collect();
     std::thread::scope(|s| {
@@ -290,10 +292,11 @@ fn nobody_is_refused(arena: &Vmem, threads: u64, each: u64, turns: u64) {
 #[test]
 fn under_load_nothing_is_overlooked() {
     let (threads, each) = (24, 12);
-    // Single integers only, exactly enough.
+    // Single integers only, exactly as needed.
     let exact = ids(1, threads);
     nobody_is_refused(&exact, threads, 1, 400);
-    // Ranges of three among single ones: three times as much always has one, however they lie.
+    // Ranges of three among single ones: with three times the integers one is always free, whatever the
+    // order.
     let arena = ids(8, threads * each * 3);
     nobody_is_refused(&arena, threads, each, 400);
     let plenty = ids(8, 1 << 20);
@@ -316,7 +319,7 @@ fn under_load_nothing_is_overlooked() {
     assert_whole(&plenty);
 }
 
-/// More wanted than there is: refused in part, never twice handed out.
+/// More requested than available: refused in part, never handed out twice.
 #[test]
 fn at_the_limit_nothing_is_handed_out_twice() {
     let arena = ids(2, 10);
@@ -344,7 +347,7 @@ fn at_the_limit_nothing_is_handed_out_twice() {
     assert_whole(&arena);
 }
 
-/// Of many threads that give the same back, one is right.
+/// If many threads free the same range, one succeeds.
 #[test]
 fn given_back_once() {
     let arena = ids(4, 1_000);
@@ -366,7 +369,7 @@ fn given_back_once() {
     assert_whole(&arena);
 }
 
-/// CPUs beyond those the arena knows of: as when a container is moved to a larger machine.
+/// CPUs that the arena did not count at its start, as when a container is moved to a larger machine.
 #[test]
 fn more_cpus_than_at_start() {
     let arena = Vmem::on(Options::default(), 1).unwrap();
@@ -374,7 +377,7 @@ fn more_cpus_than_at_start() {
     nobody_is_refused(&arena, 24, 12, 200);
 }
 
-/// Threads that give back what others took.
+/// Threads that free ranges which others took.
 #[test]
 fn one_way() {
     let arena = ids(1, 100);
@@ -392,7 +395,7 @@ fn one_way() {
     assert_whole(&arena);
 }
 
-/// A child process has a whole arena if the locks were taken before the fork.
+/// A child process has a consistent arena if the locks were taken before the fork.
 #[test]
 fn fork_while_others_use_it() {
     let arena = ids(4, 10_000);
@@ -441,15 +444,15 @@ fn fork_while_others_use_it() {
     assert_whole(&arena);
 }
 
-/// The addresses that an IOMMU maps for devices: 2 GiB, pages of 8 KiB, transfers of common sizes, drivers that keep
-/// large pools, until there is no more.
+/// The addresses that an IOMMU maps for devices: 2 GiB, pages of 8 KiB, transfers of common sizes, and
+/// drivers that keep large pools, until the addresses are used up.
 #[test]
 fn device_addresses_run_out() {
     const KIB: u64 = 1 << 10;
     let arena = Vmem::new(Options { quantum: 8 * KIB, cache_to: 128 * KIB, ..Options::default() }).unwrap();
     let (base, total) = (2 << 30, 2 << 30);
     arena.add(base, total).unwrap();
-    // Pools for good, aligned and within windows as devices want them.
+    // Permanent pools, aligned and within windows as devices need them.
     let within = Constraints { align: 1 << 20, nocross: 16 << 20, ..Constraints::default() };
     let pools: Vec<u64> =
         (0..256).map(|_| arena.alloc_with(4 << 20, Policy::Best, &within).unwrap()).collect();
@@ -490,7 +493,7 @@ fn device_addresses_run_out() {
     assert_eq!(told.refusals, refused);
     let used: u64 = held.iter().map(|&(_, size)| size).sum::<u64>() + (pools.len() as u64) * (4 << 20);
     assert_eq!(told.totals.free + told.cached + used, total);
-    // Every page can be had at once whatever was cached as what.
+    // Every page can be taken at once, whatever size it was cached as.
     let pages = (total - used) / (8 * KIB);
     let singles: Vec<u64> = (0..pages).map(|_| arena.alloc(8 * KIB).unwrap()).collect();
     assert!(arena.alloc(1).is_err());

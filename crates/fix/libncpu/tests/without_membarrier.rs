@@ -1,4 +1,5 @@
-//! A sandbox that forbids membarrier: slower, not wrong. On its own, since the filter stays for good.
+//! A sandbox that forbids membarrier: slower, but correct. A test program of its own, since the filter cannot
+//! be removed.
 
 mod seccomp;
 
@@ -33,7 +34,7 @@ fn mutex_without_membarrier() {
     .unwrap();
 }
 
-/// No fence, no restartable sequences for the magazines' locks: atomic ones.
+/// Without fences and restartable sequences, the magazines' locks are atomic.
 #[test]
 fn arenas_without_membarrier() {
     std::thread::spawn(|| {
@@ -70,7 +71,7 @@ fn arenas_without_membarrier() {
     .unwrap();
 }
 
-/// Forbidden after the arena was made: what other CPUs have cached cannot be had, but nothing breaks.
+/// Forbidden after the arena was made: integers cached by other CPUs are unreachable, but nothing breaks.
 #[test]
 fn arenas_that_lose_membarrier() {
     std::thread::spawn(|| {

@@ -1,4 +1,4 @@
-// Ports for connections: blocks of consecutive ones, each handed out once, none overlooked.
+// Ports for connections: blocks of consecutive ports, each handed out once, none overlooked.
 //
 //     gcc -pthread ports.c $(pkg-config --cflags --libs ncpu) -o ports && ./ports
 #include <ncpu.h>
@@ -33,7 +33,7 @@ int main(void)
 {
 	pthread_t workers[WORKERS];
 	ncpu_vmem_options_t options = { .quantum = 1, .cache_to = BLOCK };
-	ncpu_vmem_statistics_t told;
+	ncpu_vmem_statistics_t statistics;
 	int error, failed = 0;
 
 	ports = ncpu_vmem_create(&options, NULL);
@@ -54,9 +54,9 @@ int main(void)
 		failed += result != NULL;
 	}
 	ncpu_vmem_reap(ports);
-	ncpu_vmem_statistics(ports, &told);
-	printf("%llu ports, %llu free, %llu side by side\n", (unsigned long long)told.total,
-	       (unsigned long long)told.free, (unsigned long long)told.largest);
+	ncpu_vmem_statistics(ports, &statistics);
+	printf("%llu ports, %llu free, %llu side by side\n", (unsigned long long)statistics.total,
+	       (unsigned long long)statistics.free, (unsigned long long)statistics.largest);
 	ncpu_vmem_destroy(ports);
 	return failed != 0;
 }

@@ -1,4 +1,4 @@
-// A quota that workers share: no more than LIMIT units are in use, and nobody is refused while some are free.
+// A quota that workers share: at most LIMIT units are in use, and no worker is refused while enough are free.
 //
 //     gcc -pthread quota.c $(pkg-config --cflags --libs ncpu) -o quota && ./quota
 #include <ncpu.h>

@@ -1,4 +1,4 @@
-// What the C tests share.
+// Helpers of the C tests.
 #ifndef CHECK_H
 #define CHECK_H
 #define _GNU_SOURCE

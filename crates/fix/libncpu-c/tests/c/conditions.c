@@ -1,4 +1,4 @@
-// Condition variables, fair mutexes, deadlines and upgrades of the reader-writer lock as C sees them.
+// Condition variables, fair mutexes, deadlines and upgrades of the reader-writer lock from C.
 #include "check.h"
 
 enum { ITEMS = 20000, ROOM = 7, TAKERS = 3 };
@@ -10,7 +10,7 @@ static long taken;
 static ncpu_rwlock_t *rw;
 static long first, second;
 
-// Until there is nothing more: a negative number of items says so.
+// Until the items end, which a negative number of items signals.
 static void *take(void *unused)
 {
 	for (;;) {

@@ -1,9 +1,9 @@
-// Block copy and block zero as C sees them.
+// Block copy and block zero from C.
 #include "check.h"
 
 enum { PAGE = 4096, PAGES = 5, BYTES = PAGES * PAGE, LARGE = 40 << 20 };
 
-// Pages between two that nobody may touch.
+// Pages between two inaccessible ones.
 static unsigned char *between_guards(size_t bytes)
 {
 	unsigned char *p = mmap(NULL, bytes + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -49,7 +49,7 @@ static void large(void)
 	CHECK(to[0] | to[LARGE / 2] | to[LARGE - 2], 0);
 }
 
-// A process without threads to spare copies all the same.
+// A process that can create no threads still copies.
 static void no_threads(void)
 {
 	pid_t child = fork();
@@ -57,7 +57,7 @@ static void no_threads(void)
 		struct rlimit none = { 0, 0 };
 		unsigned char *from = between_guards(LARGE), *to = between_guards(LARGE);
 		fill(from, LARGE, 3);
-		// Root has no such limit.
+		// This limit does not apply to root.
 		if (geteuid() == 0)
 			CHECK(setuid(65534), 0);
 		CHECK(setrlimit(RLIMIT_NPROC, &none), 0);
@@ -76,7 +76,7 @@ static void misuse(void)
 	CHECK(ncpu_copy_parallel(NULL, x, 1, 0), EINVAL);
 	CHECK(ncpu_copy_parallel(x, NULL, 200, 2), EINVAL);
 	CHECK(ncpu_zero(NULL, 1), EINVAL);
-	// Nothing is no error, wherever it is.
+	// A length of 0 is accepted with any pointer.
 	CHECK(ncpu_copy(NULL, NULL, 0), 0);
 	CHECK(ncpu_copy_parallel(NULL, NULL, 0, 0), 0);
 	CHECK(ncpu_zero(NULL, 0), 0);

@@ -1,4 +1,4 @@
-// Makes system calls fail: of this process, its threads and its children to come.
+// Makes system calls fail: of this process, its threads and its future children.
 #ifndef DENY_H
 #define DENY_H
 #include <linux/audit.h>
@@ -8,7 +8,8 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-// Lets `call` fail with `error`, whatever its arguments; or only if its third is `third`, unless that is -1.
+// Makes `call` fail with `error`, whatever its arguments are; or only if its third is `third`, unless that is
+// -1.
 static inline void deny(int call, int error, int third)
 {
 	struct sock_filter all[] = {

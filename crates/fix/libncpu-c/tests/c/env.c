@@ -1,4 +1,5 @@
-// The environment as C sees it: results beside glibc's, readers beside writers, lists of the program's own, fork.
+// The environment from C: results compared with glibc's, readers beside writers, lists that the program owns,
+// fork.
 #include "check.h"
 
 extern char **environ;
@@ -13,7 +14,7 @@ static void *read_on(void *unused)
 		CHECK(value && !strcmp(value, "as it was"), 1);
 		value = ncpu_getenv("CHANGES");
 		CHECK(value && (!strcmp(value, "one") || !strcmp(value, "two")), 1);
-		// glibc's functions and loops of the program's read the same list.
+		// glibc's functions and loops in the program read the same list.
 		CHECK(getenv("STAYS") != NULL, 1);
 		int seen = 0;
 		for (char **entry = environ; *entry; entry++)
@@ -86,7 +87,7 @@ static void lists_of_the_program(void)
 	environ = list;
 	CHECK(ncpu_unsetenv("E"), 0);
 	CHECK(strcmp(ncpu_getenv("D"), "1"), 0);
-	// Who kept the list's beginning does not see what was removed.
+	// Code that kept the list's beginning does not see removed variables.
 	for (char **entry = list; *entry; entry++)
 		CHECK(**entry, 'D');
 	CHECK(ncpu_setenv("F", "1", 1), 0);

@@ -1,5 +1,5 @@
-// Children of a process whose threads are busy with every primitive can use them all: by themselves, or by the rule of
-// the page, which is three handlers of pthread_atfork.
+// Children of a process whose threads are busy with every primitive can use them all: by themselves, or with
+// the three handlers of pthread_atfork that the manual page describes.
 #include "check.h"
 #include <sys/syscall.h>
 
@@ -96,13 +96,13 @@ static void fire(ncpu_timer_t *timer, void *data, uint64_t expirations)
 	__atomic_store_n(&fired, 1, __ATOMIC_RELEASE);
 }
 
-// What a child does: everything, alone; and no credit was lost on the way.
+// The work of a child: everything, alone; and no credit was lost on the way.
 static void in_child(void)
 {
 	alarm(60);
 	for (unsigned i = 0; i < 100; i++)
 		round_of(i);
-	// The parent's timers are not the child's; its own expire.
+	// The child does not have the parent's timers; its own expire.
 	ncpu_timer_t timer;
 	CHECK(ncpu_timer_init(&timer, fire, NULL), 0);
 	fired = 0;
@@ -119,7 +119,8 @@ static void in_child(void)
 	}
 }
 
-// A robust mutex in shared memory, held by the parent: a child must not take itself for the owner, however it was made.
+// A robust mutex in shared memory, held by the parent: no child may take itself for the owner, however it was
+// made.
 static void owner_by_id(void)
 {
 	ncpu_robust_t *s = shared(sizeof *s);

@@ -1,4 +1,4 @@
-// What a process has locked, and how much it may lock.
+// The memory that a process has locked, and its limit.
 #ifndef LOCKED_H
 #define LOCKED_H
 #include <linux/capability.h>
@@ -23,7 +23,7 @@ static inline long status(const char *key)
 	return value;
 }
 
-// Without privileges from now on, and with no more than so many bytes to lock.
+// Drops privileges, and limits locked memory to `bytes`.
 static inline int lock_at_most(rlim_t bytes)
 {
 	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };

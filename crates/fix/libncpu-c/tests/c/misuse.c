@@ -1,5 +1,5 @@
 // Each lock, misused: unlocked twice, unlocked by a thread that does not hold it, taken by one that does.
-// NCPU_DEBUG: whether the library is a debug build, which finds what others cannot.
+// NCPU_DEBUG: whether the library is a debug build, which detects more.
 #include "check.h"
 
 static ncpu_mutex_t mutex;
@@ -17,7 +17,7 @@ static void in_thread(void *(*start)(void *))
 	CHECK(pthread_join(t, NULL), 0);
 }
 
-// Nothing is locked.
+// No lock is held.
 static void *unlock_free(void *unused)
 {
 	CHECK(ncpu_mutex_unlock(&mutex), EPERM);
@@ -30,7 +30,7 @@ static void *unlock_free(void *unused)
 	return unused;
 }
 
-// Another thread holds all, for writing.
+// Another thread holds all of them, for writing.
 static void *unlock_others(void *unused)
 {
 	CHECK(ncpu_robust_unlock(&robust), EPERM);
@@ -87,7 +87,7 @@ static void lock_again(void)
 		CHECK(ncpu_numa_lock(numa, &other_place), EDEADLK);
 		CHECK(ncpu_rwlock_wrlock(rw), EDEADLK);
 		CHECK(ncpu_rwlock_rdlock(rw), EDEADLK);
-		// A place in one queue is not for another.
+		// A node in one queue cannot be used for another.
 		CHECK(ncpu_mcs_lock(&other_mcs, &mcs_place), EINVAL);
 		CHECK(ncpu_mcs_unlock(&mcs, &place), EPERM);
 	}
@@ -150,7 +150,7 @@ int main(void)
 	}
 	readers();
 	forked();
-	// A lock's memory used again: nothing is remembered of what it was.
+	// A lock's memory used again: no record of the old lock remains.
 	CHECK(ncpu_mutex_lock(&mutex), 0);
 	CHECK(ncpu_mutex_init(&mutex, 0), 0);
 	CHECK(ncpu_mutex_lock(&mutex), 0);

@@ -1,4 +1,4 @@
-// The mutexes as C sees them: use, misuse, fork, processes, death.
+// The mutexes from C: use, misuse, fork, processes, death.
 #include "check.h"
 
 enum { THREADS = 8, EACH = 20000, PROCESSES = 4 };
@@ -96,7 +96,7 @@ static void forks(void)
 	for (int i = 0; i < 20; i++) {
 		pid_t pid = fork();
 		if (pid == 0) {
-			// No thread: older address sanitizers' allocators do not survive fork.
+			// No thread: the allocators of older address sanitizers do not survive fork.
 			add(NULL);
 			_exit(0);
 		}
@@ -111,7 +111,7 @@ static void processes(void)
 	struct { ncpu_mutex_t lock; long count; } *s = shared(sizeof *s);
 	pid_t pid[PROCESSES], waiter;
 	CHECK(ncpu_mutex_init(&s->lock, NCPU_SHARED), 0);
-	// One that is killed while it waits harms nobody.
+	// A process that is killed while it waits does no harm.
 	CHECK(ncpu_mutex_lock(&s->lock), 0);
 	waiter = fork();
 	if (waiter == 0) {
@@ -140,7 +140,7 @@ static void processes(void)
 
 static void deaths(void)
 {
-	// A thread that ended, found by try and by lock.
+	// The owner is a thread that ended, found by try and by lock.
 	in_thread(die_holding);
 	CHECK(ncpu_robust_trylock(&robust), EOWNERDEAD);
 	in_thread(find_held);

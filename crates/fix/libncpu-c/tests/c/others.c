@@ -1,4 +1,4 @@
-// Queue locks, the reader-writer lock and the counters as C sees them.
+// Queue locks, the reader-writer lock and the counters from C.
 #include "check.h"
 
 enum { THREADS = 8, EACH = 3000 };

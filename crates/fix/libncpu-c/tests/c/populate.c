@@ -1,4 +1,4 @@
-// Segments and the calls on any memory as C sees them: use, misuse, what fails, and that nothing is left then.
+// Segments and the calls on any memory from C: use, misuse, failures, and that nothing remains after them.
 #include "check.h"
 #include "deny.h"
 #include "locked.h"
@@ -10,7 +10,7 @@
 
 enum { MIB = 1 << 20, POPULATE_READ = 22, POPULATE_WRITE = 23 };
 
-// A sanitizer's does when it likes.
+// A sanitizer's heap grows at any time.
 #ifdef __SANITIZE_ADDRESS__
 #define HEAP_GROWS 1
 #else
@@ -39,7 +39,7 @@ static int lines(const char *file)
 	return n;
 }
 
-// What a call may leave behind: mappings, descriptors, threads, names, segments of its own.
+// Traces that a call may leave behind: mappings, descriptors, threads, names, segments.
 static int left(void)
 {
 	struct shm_info info;
@@ -52,7 +52,8 @@ static int left(void)
 		10000000 * segments;
 }
 
-// The same, once it is what it was: a thread that has ended is listed until the kernel has taken it away.
+// The same, once the count has returned to `before`: a thread that has ended is listed until the kernel has
+// removed it.
 static int settled(int before)
 {
 	for (int i = 0; i < 200 && left() != before; i++)
@@ -60,7 +61,7 @@ static int settled(int before)
 	return left();
 }
 
-// May it lock so many bytes?
+// May the process lock this number of bytes?
 static int may_lock(uint64_t bytes)
 {
 	struct rlimit limit;
@@ -127,7 +128,7 @@ static void all_kinds(void)
 	one((ncpu_segment_options_t){ .size = 9 * MIB, .backing = NCPU_SYSV, .key = getpid() | 0x6e000000 });
 }
 
-// A segment that cannot be made: `what` failed with `error`, and nothing is left.
+// A segment that cannot be made: `what` failed with `error`, and nothing remains.
 static void refused(ncpu_segment_options_t options, const char *what, int error)
 {
 	ncpu_segment_t *s = (void *)1;
@@ -178,7 +179,7 @@ static void misuse(void)
 	refused((ncpu_segment_options_t){ .size = 1ull << 62 }, "mmap", ENOMEM);
 }
 
-// Pages that cannot be made: which is told.
+// Pages that cannot be made: the error names the first.
 static void failing_pages(void)
 {
 	ncpu_failure_t why;
@@ -216,7 +217,7 @@ static void failing_pages(void)
 	CHECK(settled(before), before);
 }
 
-// Contents stay, whatever is made or locked around them.
+// Contents are unchanged, whatever is made or locked around them.
 static void contents(void)
 {
 	uint64_t size = 48 * MIB;
@@ -233,14 +234,14 @@ static void contents(void)
 	for (uint64_t i = 0; i < size / 4; i++)
 		CHECK(p[i], i % 3333 ? 0 : i);
 	CHECK(ncpu_munmap((char *)p + 1, 4096, 3, NULL), EINVAL);
-	// From the middle: the rest stays.
+	// From the middle: the rest is unchanged.
 	CHECK(ncpu_munmap(p + 4 * MIB, 16 * MIB, 3, NULL), 0);
 	CHECK(p[3333], 3333);
 	CHECK(p[size / 4 - 4096], (size / 4 - 4096) % 3333 ? 0 : size / 4 - 4096);
 	CHECK(ncpu_munmap(p, size, 3, NULL), 0);
 	unsigned char there;
 	CHECK(mincore(p, 4096, &there), -1);
-	// Shared memory is only taken out of sight.
+	// Shared memory is only unmapped.
 	int fd = memfd_create("kept", 0);
 	CHECK(ftruncate(fd, size), 0);
 	p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -322,7 +323,7 @@ static void each_call_fails(void)
 	refused(options, "shmget", ENOSPC);
 }
 
-// No page can be had: the first is told, and a segment is undone.
+// No page can be made: the error names the first, and a segment is undone.
 static void out_of_memory(void)
 {
 	ncpu_failure_t why;
@@ -338,7 +339,7 @@ static void out_of_memory(void)
 	CHECK(why.offset, 0);
 }
 
-// The limit is mlock's: nothing is made when it says no.
+// The limit is mlock's: no page is made if it refuses.
 static void limited(void)
 {
 	CHECK(lock_at_most(8 * MIB), 0);
@@ -385,7 +386,7 @@ static void *forks(void *unused)
 static void disturbed(void)
 {
 	pthread_t t;
-	// While it was within helpers, errno and signal masks came back as they were.
+	// During the call, errno and signal masks came back unchanged.
 	sigset_t mask, after;
 	struct sigaction action = { .sa_handler = tick, .sa_flags = SA_RESTART };
 	timer_t timer;
@@ -404,7 +405,7 @@ static void disturbed(void)
 		CHECK(errno, 12345);
 	}
 	sigprocmask(SIG_SETMASK, NULL, &after);
-	// As many as the kernel has.
+	// All signals of the kernel's mask.
 	CHECK(memcmp(&mask, &after, 8), 0);
 	stop = 1;
 	CHECK(pthread_join(t, NULL), 0);
@@ -416,7 +417,7 @@ int main(void)
 	// The libraries' own first uses of files and memory.
 	left();
 	status("VmLck:");
-	// Before anything else, since whether the kernel can populate is asked once.
+	// Before all others, since support for populate is detected once.
 	in_child(without_populate);
 	in_child(without_threads);
 	in_child(without_proc);

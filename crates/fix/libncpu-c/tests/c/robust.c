@@ -1,4 +1,4 @@
-// The robust mutex when its owner, its heir or a waiter dies, in each state that they may be in.
+// The robust mutex when its owner, its heir or a waiter dies, in each possible state.
 #include "check.h"
 #include <sys/syscall.h>
 
@@ -7,7 +7,7 @@ enum { WAITERS = 4, WORKERS = 4, KILLS = 60 };
 // In memory that all processes share.
 static struct state {
 	ncpu_robust_t lock;
-	// Equal when nobody holds the lock.
+	// Equal when the lock is free.
 	volatile long a, b;
 	volatile int go;
 	long mended, clean;
@@ -25,7 +25,7 @@ static void await(int n)
 		CHECK(read(up[0], &x, 1), 1);
 }
 
-// Until a child sleeps, in a futex we trust: it has nothing else to sleep in.
+// Waits until a child sleeps, which must be in the futex: it sleeps nowhere else.
 static void await_sleep(pid_t child)
 {
 	char path[64], stat[512];
@@ -47,7 +47,7 @@ static void end(pid_t child)
 	wait_for(child, SIGKILL);
 }
 
-// A process that takes the lock, which is to be `wanted`, and keeps it.
+// A process that takes the lock with the result `wanted`, and keeps it.
 static pid_t holder(int wanted)
 {
 	pid_t child = fork();
@@ -61,7 +61,7 @@ static pid_t holder(int wanted)
 	return child;
 }
 
-// One that sleeps for the lock, and tells what taking it came to by its exit.
+// A process that sleeps for the lock, and reports the result of taking it by its exit status.
 static pid_t waiter(void)
 {
 	pid_t child = fork();
@@ -93,7 +93,7 @@ static void killed_holding(void)
 {
 	pid_t owner = holder(0);
 	CHECK(ncpu_robust_trylock(&s->lock), EBUSY);
-	// As a zombie, and gone altogether.
+	// As a zombie, and after it was reaped.
 	CHECK(kill(owner, SIGKILL), 0);
 	siginfo_t info;
 	CHECK(waitid(P_PID, owner, &info, WEXITED | WNOWAIT), 0);
@@ -129,14 +129,14 @@ static void killed_waiting(void)
 	CHECK(ncpu_robust_unlock(&s->lock), 0);
 	CHECK(outcome(alive), 0);
 	is_free();
-	// All waiters gone.
+	// All waiters have ended.
 	CHECK(ncpu_robust_lock(&s->lock), 0);
 	end(waiter());
 	CHECK(ncpu_robust_unlock(&s->lock), 0);
 	is_free();
 }
 
-// The heir dies before it mended anything, and so does the next.
+// The heir dies before it repaired the data, and so does the next.
 static void killed_as_heir(void)
 {
 	end(holder(0));
@@ -212,7 +212,7 @@ static void *exits(void *unused)
 	pthread_exit(unused);
 }
 
-// Without libc's knowledge.
+// Bypasses libc.
 static void *ends_in_the_kernel(void *unused)
 {
 	CHECK(ncpu_robust_lock(&threads_lock), 0);
@@ -242,7 +242,7 @@ static void threads_end(void)
 	void *(*ways[])(void *) = { returns, exits, ends_in_the_kernel, is_cancelled };
 	for (int i = 0; i < 4; i++) {
 #ifdef __SANITIZE_ADDRESS__
-		// It finds what it left in a thread's memory when that is used again.
+		// It finds its old state in a thread's memory when that is used again.
 		if (ways[i] == ends_in_the_kernel)
 			continue;
 #endif
@@ -257,7 +257,7 @@ static void threads_end(void)
 		CHECK(ncpu_robust_lock(&threads_lock), EOWNERDEAD);
 		CHECK(ncpu_robust_unlock(&threads_lock), 0);
 	}
-	// The first thread of a process whose others go on.
+	// The first thread of a process whose other threads continue.
 	pid_t child = fork();
 	if (child == 0) {
 		static pthread_t self;
@@ -290,7 +290,7 @@ static void work(void)
 	}
 }
 
-// Wherever they are: what they leave is mended, and the others go on.
+// Killed anywhere: the data are repaired, and the other processes continue.
 static void killed_anywhere(void)
 {
 	pid_t workers[WORKERS] = { 0 };
@@ -306,7 +306,7 @@ static void killed_anywhere(void)
 		if (*worker == 0)
 			work();
 	}
-	// With all but one dead that one still gets on.
+	// With all but one killed, that one still makes progress.
 	for (int i = 1; i < WORKERS; i++)
 		end(workers[i]);
 	long before = *(volatile long *)&s->clean;

@@ -1,4 +1,4 @@
-// Threads with a stack bias: where their stacks begin, and every way to end.
+// Threads with a stack bias: the start of their stacks, and every way to end.
 #include <stdatomic.h>
 #include "check.h"
 
@@ -40,7 +40,7 @@ int main(void)
 	int seen[64] = {0}, different = 0;
 	atomic_int state = 0;
 
-	// By hand: exactly as asked.
+	// By hand: exactly the requested bias.
 	CHECK(ncpu_stack_bias_call(place, &unbiased, 0) == &unbiased, 1);
 	for (int bias = 64; bias <= 65536; bias *= 4) {
 		CHECK(ncpu_stack_bias_call(place, &at, bias) == &at, 1);
@@ -48,7 +48,7 @@ int main(void)
 	}
 	CHECK(ncpu_stack_bias_call(NULL, &at, 0) != NULL, 0);
 
-	// Threads one after the other get the same stack: the bias makes the difference.
+	// Threads one after the other get the same stack: only the bias differs.
 	for (int i = 0; i < 64; i++) {
 		CHECK(ncpu_thread_create(&t, NULL, place, &at), 0);
 		CHECK(pthread_join(t, &result), 0);

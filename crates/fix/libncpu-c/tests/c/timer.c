@@ -85,7 +85,7 @@ static void expiry(void)
 	until(1);
 	CHECK(ncpu_timer_cancel_wait(timers, &timer), ENOENT);
 	CHECK(fired >= at.tv_sec * 1000000000ll + at.tv_nsec, 1);
-	// Armed twice is armed once.
+	// Arming twice is arming once.
 	calls = 0;
 	for (int i = 0; i < 10; i++) {
 		CHECK(ncpu_timer_init(&others[i], count, NULL), 0);
@@ -159,7 +159,7 @@ static void misuse(void)
 	CHECK(ncpu_timers_destroy(NULL), 0);
 }
 
-// A child has none of the parent's timers, and can arm its own.
+// A child does not have the parent's timers, and can arm its own.
 static void forks(void)
 {
 	ncpu_timer_t inherited, fresh;
@@ -198,7 +198,7 @@ static void forks(void)
 	CHECK(ncpu_timer_cancel_wait(timers, &inherited), ENOENT);
 }
 
-// The first timer of a CPU needs a descriptor and a thread: without, an error, and all is well later.
+// The first timer of a CPU needs a descriptor and a thread: without them an error, and success later.
 static void exhausted(int resource, int error)
 {
 	pid_t child = fork();

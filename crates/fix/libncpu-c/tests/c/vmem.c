@@ -1,4 +1,4 @@
-// Arenas as C sees them.
+// Arenas from C.
 #include "check.h"
 
 enum { THREADS = 8, EACH = 2000 };
@@ -114,19 +114,19 @@ int main(void)
 	struct seen seen = { 0 };
 	CHECK(ncpu_vmem_walk(child, count, &seen), 0);
 	CHECK(seen.size[NCPU_VMEM_ALLOCATED], 24);
-	ncpu_vmem_statistics_t told;
-	CHECK(ncpu_vmem_statistics(child, &told), 0);
-	CHECK(told.total - told.free - told.cached, 24);
-	CHECK(told.cached, seen.size[NCPU_VMEM_CACHED]);
+	ncpu_vmem_statistics_t statistics;
+	CHECK(ncpu_vmem_statistics(child, &statistics), 0);
+	CHECK(statistics.total - statistics.free - statistics.cached, 24);
+	CHECK(statistics.cached, seen.size[NCPU_VMEM_CACHED]);
 	CHECK(ncpu_vmem_free(child, start, 20), 0);
 	CHECK(ncpu_vmem_free(child, other, 3), 0);
 	ncpu_vmem_destroy(child);
 
 	CHECK(ncpu_vmem_reap(ids), 0);
-	CHECK(ncpu_vmem_statistics(ids, &told), 0);
-	CHECK(told.total, 1000);
-	CHECK(told.largest, 1000);
-	CHECK(told.hits > 0, 1);
+	CHECK(ncpu_vmem_statistics(ids, &statistics), 0);
+	CHECK(statistics.total, 1000);
+	CHECK(statistics.largest, 1000);
+	CHECK(statistics.hits > 0, 1);
 	ncpu_vmem_destroy(ids);
 	puts("ok");
 	return 0;

@@ -9,18 +9,18 @@ use std::time::Instant;
 /// Offset of the target, offset of the source, bytes.
 type Block = (usize, usize, usize);
 
-/// Copies, or clears, one block after another, to the first from the second.
+/// Copies or clears one block after another, from the second pointer to the first.
 type Run = Box<dyn Fn(*mut u8, *const u8, &[Block])>;
 
 /// A way to copy, or to clear.
 struct Subject {
     name: &'static str,
-    /// From how many bytes on it is measured.
+    /// The least number of bytes for which it is measured.
     least: usize,
     run: Run,
 }
 
-/// The loop around `one` is its own, so that what can be inlined is.
+/// Each subject has its own loop around `one`, so that `one` can be inlined.
 fn subject(name: &'static str, one: impl Fn(*mut u8, *const u8, usize) + 'static) -> Subject {
     let run = move |to: *mut u8, from: *const u8, blocks: &[Block]| {
         for &(off_to, off_from, n) in blocks {
@@ -30,7 +30,7 @@ fn subject(name: &'static str, one: impl Fn(*mut u8, *const u8, usize) + 'static
     Subject { name, least: 0, run: Box::new(run) }
 }
 
-/// From so many bytes on threads are tried.
+/// The least number of bytes for which threads are measured.
 const PARALLEL: usize = 16 << 20;
 
 #[allow(clippy::undocumented_unsafe_blocks)] // `table` gives memory that is large enough for its blocks, and apart.
@@ -42,7 +42,7 @@ fn copiers() -> Vec<Subject> {
             libc::memcpy(to.cast(), from.cast(), n);
         }),
         subject("std", |to, from, n| unsafe { std::ptr::copy_nonoverlapping(from, to, n) }),
-        // As C has it: not inlined.
+        // As in C: not inlined.
         subject("ncpu_copy", move |to, from, n| unsafe {
             c_copy(to.cast(), from.cast(), n);
         }),
@@ -71,7 +71,7 @@ fn zeroers() -> Vec<Subject> {
     all
 }
 
-/// Memory that is there already.
+/// Populated memory.
 fn memory(bytes: usize) -> *mut u8 {
     // SAFETY: fresh memory, which the process keeps.
     unsafe {
@@ -92,7 +92,7 @@ fn sample(subject: &Subject, to: *mut u8, from: *const u8, blocks: &[Block], opt
         (subject.run)(to, from, blocks);
         rounds += 1;
         let elapsed = start.elapsed();
-        // There are many more cells than in the other tables, and nobody is waited for in them.
+        // This table has many more cells than the others, and no thread waits in them.
         if elapsed >= options.time / 20 {
             let bytes: usize = blocks.iter().map(|block| block.2).sum();
             return (bytes * rounds) as f64 / elapsed.as_secs_f64() / 1e9;
@@ -165,7 +165,7 @@ fn table(name: &str, about: &str, subjects: Vec<Subject>, two: bool, options: &O
     }
 }
 
-/// The tables that are wanted.
+/// The requested tables.
 pub fn tables(options: &Options) {
     if options.wants_group("copy") {
         let about = "GB/s (1e9 bytes) by size and bytes that source/target are off a line";

@@ -166,7 +166,7 @@ pub fn bounded_far() -> Group {
     )
 }
 
-/// At the limit: two threads alone want more than there is.
+/// At the limit: two threads alone want more than the limit.
 pub fn bounded_near() -> Group {
     bounded(
         "bounded-near",
@@ -196,7 +196,7 @@ macro_rules! adds {
     };
 }
 
-/// The shared word that everybody begins with.
+/// The plain shared word.
 struct Shared(AtomicI64);
 /// A shard by thread, as crates do it.
 struct Sharded(Box<[Shard]>);

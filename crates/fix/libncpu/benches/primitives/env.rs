@@ -1,23 +1,23 @@
-//! The environment: an operation looks a variable up; in `getenv-set` one in a thousand sets one that is there.
+//! The environment: an operation looks a variable up; in `getenv-set` one in a thousand sets an existing one.
 
 use super::{Group, Shape, Subject};
 use std::ffi::{CStr, CString, OsString};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// A way to get at the environment.
+/// A way to read and change the environment.
 trait Env: Sync {
     const NAME: &'static str;
-    /// Whether the variable is there.
+    /// Whether the variable is set.
     fn get(&self, name: &CStr, same: &OsString) -> bool;
     fn set(&self, name: &CStr, value: &CStr);
 }
 
-/// This library's.
+/// This library.
 struct Ours;
-/// The C library's.
+/// The C library.
 struct Glibc;
-/// Rust's: the C library's under a reader-writer lock, and a copy of the value.
+/// Rust's standard library: the C library under a reader-writer lock, and a copy of the value.
 struct Std;
 
 impl Env for Ours {
@@ -36,7 +36,7 @@ impl Env for Glibc {
     const NAME: &'static str = "glibc";
     #[inline]
     fn get(&self, name: &CStr, _: &OsString) -> bool {
-        // SAFETY: a C string; whoever writes only replaces what is there, which glibc's readers survive.
+        // SAFETY: a C string; the writer only replaces existing values, which glibc's readers survive.
         !unsafe { libc::getenv(name.as_ptr()) }.is_null()
     }
     fn set(&self, name: &CStr, value: &CStr) {
@@ -62,7 +62,7 @@ impl Env for Std {
 struct LookUp<E> {
     env: E,
     names: Vec<(CString, OsString)>,
-    /// One operation in so many sets a variable instead.
+    /// Every Nth operation sets a variable instead.
     set: Option<u64>,
     there: bool,
 }
@@ -105,9 +105,9 @@ fn group(name: &'static str, about: &'static str, names: &[String], set: Option<
     Group { name, about, sections: false, subjects }
 }
 
-/// All of them, in an environment that is given 48 variables more.
+/// All groups, in an environment with 48 more variables.
 pub fn groups() -> [Group; 4] {
-    // What is added last comes first.
+    // The variables added last come first.
     let few: Vec<String> = ["HOME", "LANG", "TERM", "TZ"].map(|s| format!("{s}_OF_BENCH")).into();
     let alike: Vec<String> = (0..20).map(|i| format!("KUBERNETES_SERVICE_PORT_HTTPS_{i:02}")).collect();
     let others = (0..24).map(|i| format!("{}ARIABLE_{i}", (b'A' + i) as char));
@@ -119,7 +119,7 @@ pub fn groups() -> [Group; 4] {
         group("getenv", "an operation finds one of 4 variables behind 24 others", &few, None, true),
         group(
             "getenv-absent",
-            "an operation finds nothing among 48 variables and more",
+            "an operation looks for an unset variable among at least 48",
             &absent,
             None,
             false,

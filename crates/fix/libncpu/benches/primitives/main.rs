@@ -16,34 +16,34 @@ mod vmem;
 
 use options::Options;
 
-/// Something to be used by threads at once, over and over.
+/// A primitive that several threads use at once, over and over.
 pub trait Subject: Sync {
     /// Its name; ours are those of `ncpu`.
     fn name(&self) -> &'static str;
-    /// Does one operation after another until `stop`; returns how many. The virtual call is one a run.
+    /// Repeats the operation until `stop`; returns the number of operations. One virtual call per run.
     fn hammer(&self, stop: &AtomicBool, shape: Shape) -> u64;
-    /// Told how many operations there were in all since the last call; panics if that cannot be.
+    /// Receives the number of operations of all threads since the last call; panics if it does not match.
     fn check(&self, _operations: u64) {}
 }
 
 /// Loops of [`work`] within and between critical sections.
 #[derive(Clone, Copy)]
 pub struct Shape {
-    /// Within.
+    /// In nanoseconds, within a critical section.
     pub inside: u64,
-    /// Between.
+    /// In nanoseconds, between critical sections.
     pub outside: u64,
 }
 
-/// A table: primitives of a kind; the first is ours, and compared to the best of those that are not.
+/// A table: primitives of one kind. The first is ours, and is compared with the best of the others.
 pub struct Group {
     /// For `--group`.
     pub name: &'static str,
-    /// What an operation is.
+    /// The operation.
     pub about: &'static str,
     /// Whether lengths of critical sections matter.
     pub sections: bool,
-    /// What is compared.
+    /// The compared primitives.
     pub subjects: Vec<Box<dyn Subject>>,
 }
 
@@ -51,7 +51,7 @@ fn ours(subject: &dyn Subject) -> bool {
     subject.name().starts_with("ncpu")
 }
 
-/// Busy without memory.
+/// Busy, without memory accesses.
 #[inline]
 pub fn work(loops: u64) {
     for i in 0..loops {
@@ -66,7 +66,7 @@ fn loops_per_ns() -> f64 {
         work(20_000);
         2e4 / start.elapsed().as_nanos() as f64
     };
-    // The best of many short ones: those that nothing interrupted.
+    // The best of many short runs: those without interruptions.
     (0..200).map(once).fold(0.0, f64::max)
 }
 
@@ -92,8 +92,8 @@ fn run(subject: &dyn Subject, threads: usize, shape: Shape, options: &Options) -
             let (stop, go, ready) = (&stop, &go, &ready);
             scope.spawn(move || {
                 ready.fetch_add(1, Relaxed);
-                // Not asleep, as at a barrier, whose mutex would let them go one by one, each when it gets a CPU: many
-                // threads would not have begun by the end.
+                // Spins instead of sleeping at a barrier, whose mutex would release the threads one by one,
+                // each when it gets a CPU: many threads would not have begun by the end.
                 while !go.load(Relaxed) {
                     std::thread::yield_now();
                 }
@@ -114,7 +114,7 @@ fn run(subject: &dyn Subject, threads: usize, shape: Shape, options: &Options) -
     let total: u64 = counts.iter().map(|c| c.1).sum();
     subject.check(total);
     let least = counts.iter().map(|c| c.1).min().unwrap_or(0) as f64;
-    // With more threads than CPUs some have worked for long before this one runs again.
+    // With more threads than CPUs some have worked for a long time before this one runs again.
     let begin = counts.iter().map(|c| c.0).min().unwrap_or(end);
     let elapsed = end.duration_since(begin).as_secs_f64();
     let seconds = if options.per_cpu { cpu_seconds() - cpu } else { elapsed };
@@ -124,7 +124,7 @@ fn run(subject: &dyn Subject, threads: usize, shape: Shape, options: &Options) -
 fn table(group: &Group, options: &Options, per_ns: f64) {
     let subjects: Vec<_> = group.subjects.iter().filter(|subject| options.wants(subject.name())).collect();
     if subjects.is_empty() {
-        return; // none of those that --only names
+        return; // Not selected by --only.
     }
     println!("{}: {}", group.name, group.about);
     print!("{:>7} {:>6} {:>7}", "threads", "inside", "outside");
@@ -136,7 +136,7 @@ fn table(group: &Group, options: &Options, per_ns: f64) {
     // By section, subject, threads and round; the thread with the fewest likewise.
     let samples = || vec![vec![vec![Vec::new(); options.threads.len()]; subjects.len()]; sections.len()];
     let (mut rates, mut least) = (samples(), samples());
-    // Rounds outermost, so that a disturbance hits all alike, and next to each other what is compared.
+    // Rounds outermost, so that a disturbance affects all alike, and compared subjects next to each other.
     for _ in 0..options.rounds {
         for (section, &(inside, outside)) in sections.iter().enumerate() {
             let loops = |ns: u64| (ns as f64 * per_ns) as u64;
@@ -209,7 +209,7 @@ fn main() {
         }
     }
     copies::tables(&options);
-    // Not made where it is not wanted: its timers are armed from the start.
+    // Created only if requested, because its timers are armed from the start.
     if options.wants_group("timers") {
         table(&timers::group(), &options, per_ns);
     }

@@ -4,10 +4,10 @@ use super::{Group, Shape, Subject, work};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// What the lock protects: two counts that are equal unless it fails.
+/// The protected data: two counts that are equal unless the lock fails.
 #[derive(Default)]
 struct Data(UnsafeCell<[u64; 2]>);
-// SAFETY: written only with the lock held, which is what is measured.
+// SAFETY: written only with the lock held; `check` verifies it.
 unsafe impl Sync for Data {}
 
 impl Data {
@@ -22,7 +22,7 @@ impl Data {
     }
 }
 
-/// A lock and its data, which it does not share a line with.
+/// A lock and its data, on different lines.
 #[repr(align(128))]
 struct Locked<L> {
     lock: L,
@@ -87,7 +87,7 @@ unsafe impl<const ADAPTIVE: bool> Sync for Pthread<ADAPTIVE> {}
 
 impl<const ADAPTIVE: bool> Pthread<ADAPTIVE> {
     fn new() -> Self {
-        /// glibc's PTHREAD_MUTEX_ADAPTIVE_NP, which libc does not have.
+        /// glibc's PTHREAD_MUTEX_ADAPTIVE_NP, which the crate libc lacks.
         const ADAPTIVE_NP: i32 = 3;
         let kind = if ADAPTIVE { ADAPTIVE_NP } else { libc::PTHREAD_MUTEX_NORMAL };
         let lock = Pthread(Box::new(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)));
@@ -145,7 +145,7 @@ subject!(libncpu::RobustMutex, "ncpu", |lock, section| {
     lock.unlock();
 });
 
-/// Those that survive their owner.
+/// Mutexes that survive their owner.
 pub fn robust() -> Group {
     Group {
         name: "robust",
@@ -155,7 +155,7 @@ pub fn robust() -> Group {
     }
 }
 
-/// All of them.
+/// All mutexes.
 pub fn group() -> Group {
     Group {
         name: "mutex",

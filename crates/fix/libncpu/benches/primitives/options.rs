@@ -19,7 +19,7 @@ Usage: cargo bench -p libncpu -- [OPTIONS]
   --sizes 64,4k,16m      bytes of a block of copy and zero
 ";
 
-/// What to measure.
+/// The measurements to make.
 pub struct Options {
     pub threads: Vec<usize>,
     /// Nanoseconds inside and outside.
@@ -35,7 +35,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// From the command line; exits with 2 if it makes no sense.
+    /// Parses the command line; exits with 2 if it is invalid.
     pub fn from_args() -> Options {
         let mut threads = vec![1, 2, 4, 16, 64];
         let (mut inside, mut outside) = (vec![0, 100, 1000], vec![0]);
@@ -84,23 +84,24 @@ impl Options {
         }
     }
 
-    /// The sample that stands for a cell.
+    /// The representative sample of a cell.
     pub fn pick(&self, samples: &[f64]) -> f64 {
         if self.best { samples.iter().copied().fold(0.0, f64::max) } else { median(samples) }
     }
 
-    /// How long a sample of some threads takes: all of them are to run, in turns of some milliseconds.
+    /// The duration of a sample with this number of threads: all of them must run, in turns of some
+    /// milliseconds.
     pub fn time_of(&self, threads: usize) -> Duration {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         self.time.max(Duration::from_millis(20) * threads.div_ceil(cpus) as u32)
     }
 
-    /// Whether a table is to be made.
+    /// Whether a table is requested.
     pub fn wants_group(&self, name: &str) -> bool {
         self.groups.is_empty() || self.groups.iter().any(|group| group == name)
     }
 
-    /// Whether something is to be measured.
+    /// Whether a subject is requested.
     pub fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == name)
     }
@@ -118,7 +119,7 @@ fn bytes(option: &str, size: &str) -> usize {
 fn list<T: std::str::FromStr>(option: &str, value: &str) -> Vec<T> {
     value
         .split(',')
-        .map(|n| n.parse().unwrap_or_else(|_| wrong(&format!("{option}: {n:?} is no number"))))
+        .map(|n| n.parse().unwrap_or_else(|_| wrong(&format!("{option}: {n:?} is not a number"))))
         .collect()
 }
 

@@ -1,4 +1,4 @@
-//! Reader-writer locks: so many operations of a hundred read.
+//! Reader-writer locks: `reads` of a hundred operations read.
 
 use super::{Group, Shape, Subject, work};
 use std::cell::UnsafeCell;
@@ -73,7 +73,7 @@ impl std::ops::Deref for Held<'_> {
 
 impl std::ops::DerefMut for Held<'_> {
     fn deref_mut(&mut self) -> &mut u64 {
-        // SAFETY: only what was held for writing is used so.
+        // SAFETY: only used while held for writing.
         unsafe { &mut *self.0.1.get() }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-/// Armed all the while, an hour from now and later.
+/// Timers that stay armed, an hour from now and later.
 const OTHERS: u64 = 100_000;
 const HOUR: Duration = Duration::from_secs(3600);
 const SECOND: Duration = Duration::from_secs(1);
@@ -128,11 +128,11 @@ struct Timerfd;
 
 subject!(Timerfd, "timerfd", |_own| libncpu::innards::Alarm::new().expect("a descriptor"), |thread| {
     thread.set(libncpu::innards::clock() + 1_000_000_000).expect("set");
-    // There is no switching off in this interface: another far time costs the same.
+    // This interface cannot disarm a timer: setting it to another far time costs the same.
     thread.set(u64::MAX >> 1).expect("set");
 });
 
-/// All with the others armed, but timerfd, whose timers the kernel keeps in a tree of each CPU.
+/// All with the other timers armed, except timerfd, whose timers the kernel keeps in a tree of each CPU.
 pub fn group() -> Group {
     Group {
         name: "timers",

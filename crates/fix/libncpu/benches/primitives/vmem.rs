@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// What is handed out, beside where it begins.
+/// The data of a range beside its start.
 trait Arena: Sync {
     const NAME: &'static str;
     type Taken: Copy;
@@ -38,7 +38,7 @@ impl Arena for Ours {
     }
 }
 
-/// What one writes first: free ranges by start and by size, under a lock. Best fit; merges.
+/// A simple implementation: free ranges by start and by size, under a lock. Best fit; merges.
 struct Trees(Mutex<(ByStart, BySize)>);
 type ByStart = BTreeMap<u64, u64>;
 type BySize = BTreeSet<(u64, u64)>;
@@ -94,7 +94,7 @@ impl Arena for Offsets {
     }
 }
 
-/// Sizes in turn, `hold` at a time.
+/// Requests the sizes in turn, and holds `hold` ranges at a time.
 struct InTurn<A>(A, &'static [u64], usize);
 
 impl<A: Arena> Subject for InTurn<A> {

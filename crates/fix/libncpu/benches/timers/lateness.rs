@@ -1,4 +1,4 @@
-//! How long after its time a timer's code runs.
+//! The time from a timer's expiry to the call of its code.
 
 use super::Options;
 use libncpu::innards::{Alarm, clock};
@@ -6,7 +6,7 @@ use libncpu::{Timers, When};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Lateness in ns of so many expiries, one after the other.
+/// Lateness in ns of N expiries, one after the other.
 type Sampler = fn(Duration, usize) -> Vec<u64>;
 
 const SUBJECTS: [(&str, Sampler); 4] =
@@ -80,7 +80,7 @@ fn nanosleep(after: Duration, samples: usize) -> Vec<u64> {
 }
 
 pub(super) fn table(options: &Options) {
-    println!("lateness: from the time asked for to code that runs, in microseconds");
+    println!("lateness: from the requested time to the running code, in microseconds");
     println!(
         "{:>9} {:<9} {:>8} {:>9} {:>9} {:>9} {:>9}",
         "after", "", "expiries", "p50", "p99", "p99.9", "most"

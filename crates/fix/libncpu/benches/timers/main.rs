@@ -1,6 +1,6 @@
-//! How late timers are, and a million at once: `cargo bench -p libncpu --bench timers -- --help`.
+//! Lateness of timers, and a million at once: `cargo bench -p libncpu --bench timers -- --help`.
 //!
-//! What arming and cancelling cost is `--bench primitives -- --group timers`.
+//! `--bench primitives -- --group timers` measures the cost of arming and cancelling.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ Usage: cargo bench -p libncpu --bench timers -- [OPTIONS]
   --only lateness              or: many
 ";
 
-/// What to measure.
+/// The measurements to make.
 struct Options {
     after: Vec<Duration>,
     samples: usize,
@@ -37,7 +37,7 @@ fn wrong(why: &str) -> ! {
 fn number(option: &str, value: &str) -> u64 {
     match value.parse() {
         Ok(n) if n > 0 => n,
-        _ => wrong(&format!("{option}: {value:?} is no number above 0")),
+        _ => wrong(&format!("{option}: {value:?} is not a number above 0")),
     }
 }
 
@@ -62,7 +62,7 @@ fn main() {
         }
     }
     if only.as_ref().is_some_and(|only| only != "lateness" && only != "many") {
-        wrong("--only is lateness or many");
+        wrong("--only must be lateness or many");
     }
     let options = Options {
         after: after.into_iter().map(Duration::from_micros).collect(),

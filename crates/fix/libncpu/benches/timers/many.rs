@@ -1,4 +1,4 @@
-//! A million timers armed at once: what they cost to have, to arm and to expire.
+//! A million timers armed at once: the cost of their memory, of arming and of expiry.
 
 use super::Options;
 use libncpu::{Instant, innards::clock};
@@ -10,17 +10,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-/// Between arming the first and the first expiry, for arming all to be over.
+/// The time from arming the first timer to the first expiry; arming all must be over by then.
 const LEAD: Duration = Duration::from_secs(2);
 
-/// What a row shows.
+/// A row of the table.
 struct Row {
     bytes: f64,
     /// Per timer, wall time.
     arm_ns: f64,
     /// Per timer, CPU time from arming to the last expiry.
     expire_ns: f64,
-    /// In ns, sorted; empty if the peer does not tell.
+    /// In ns, sorted; empty if the peer does not report it.
     late: Vec<u64>,
     wakeups: Option<u64>,
 }
@@ -55,7 +55,7 @@ struct Ours {
 
 static EXPIRED: AtomicU64 = AtomicU64::new(0);
 
-/// Leaves its lateness where its time was.
+/// Writes its lateness over its due time.
 unsafe extern "C-unwind" fn expire(timer: *const RawTimer, _: *mut c_void, _: u64) {
     // SAFETY: the first part of one of these.
     let due = unsafe { &(*timer.cast::<Ours>()).due };

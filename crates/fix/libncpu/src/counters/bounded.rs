@@ -2,22 +2,24 @@
 //!
 //! # Where it comes from
 //!
-//! The job is that of the accounting of swap space or locked memory in a kernel: everybody takes and gives back some
-//! of it all the time, the sum must not pass a limit, and nobody may be refused while some is left. Steve Sistare's
-//! blog gives the figures such a counter reached in Solaris 11.1; the structure behind them, the credit tree, is
-//! patented (US 8,863,140). This one is another, derived from the problem: what is free is spread over *stocks*, one
-//! a CPU, chosen by the CPU that the thread is on, not by a hash; stocks have no capacity and nothing overflows or
-//! cascades upwards; there is no tally. What is given back stays where it was given, however much; it is those who
-//! run short that look for it, nearest first, led by a bitmap of stocks that hold something. And the counter has two
-//! modes that the credit tree has not: a stock is *open*, or *closed*, when all is central and exact.
+//! A kernel accounts for swap space or locked memory in this way: many threads take and give back amounts all
+//! the time, the sum must not pass a limit, and no request may be refused while enough is free. Steve
+//! Sistare's blog gives the figures that such a counter reached in Solaris 11.1. The structure behind them,
+//! the credit tree, is patented (US 8,863,140). This counter is a different one, derived from the problem:
+//! free credit is spread over *stocks*, one per CPU. The CPU that the thread runs on chooses the stock, not a
+//! hash. Stocks have no capacity, nothing overflows or cascades upwards, and no tally is kept. Returned
+//! credit stays in the stock that it was given to, however large the amount. A thread that runs short looks
+//! for credit, nearest stock first, led by a bitmap of the stocks that hold some. And the counter has two
+//! modes that the credit tree lacks: a stock is *open*, or it is *closed* while all credit is central and
+//! exact.
 //!
 //! # Structure
 //!
 //! Free credit lies in a stock per CPU, a pool per NUMA node and a root pool. `take` and `give` are one
-//! compare-and-swap on the own CPU's stock. A stock that runs short is refilled from its node's pool, or that from
-//! the root, by an amount that doubles with each refill and halves when others reclaim it: as much as the CPU's
-//! demand. If the pools are short too, the taker reclaims node by node, nearest first, what the stocks with a set bit
-//! hold, until it has enough. Only if that is not enough it makes certain:
+//! compare-and-swap on the own CPU's stock. A stock that runs short is refilled from its node's pool, and
+//! that pool from the root. The amount follows the CPU's demand: it doubles with each refill and halves when
+//! other threads reclaim it. If the pools are short too, the taker reclaims the credit of stocks with a set
+//! bit, node by node, nearest first, until it has enough. Only if that is not enough it makes certain:
 //!
 //! # Invariants
 //!
@@ -57,7 +59,7 @@ const CLOSED: u64 = 1 << 63;
 /// The largest limit.
 pub const MOST: u64 = 1 << 62;
 
-/// What a CPU has to itself.
+/// State of one CPU.
 struct Stock {
     /// Free credit, or `CLOSED`.
     credit: AtomicU64,
@@ -69,11 +71,11 @@ struct Node {
     lock: RawMutex,
     /// Written under the lock.
     pool: AtomicU64,
-    /// Written under the lock: whether the node's stocks are.
+    /// Written under the lock. Whether the node's stocks are closed.
     closed: AtomicBool,
     /// The CPUs of this node.
     cpus: Box<[usize]>,
-    /// A bit for each of them whose stock may hold something.
+    /// One bit for each of these CPUs, set if its stock may hold credit.
     holding: Box<[AtomicU64]>,
 }
 
@@ -85,14 +87,15 @@ struct Root {
     seal: AtomicU64,
 }
 
-/// What is not a CPU's own, where it does not move: forks know its address.
+/// The state that belongs to no single CPU. It does not move, because fork handlers keep its address.
 struct Centre {
     root: Padded<Root>,
     nodes: Box<[Padded<Node>]>,
 }
 
 impl Forked for Centre {
-    /// Credit in the hands of a thread that the child has not would be lost there, and locks would stay taken.
+    /// Without these locks a child would lose the credit in the hands of other threads, and locks would stay
+    /// taken.
     fn before(&self) {
         self.root.lock.lock();
         self.nodes.iter().for_each(|node| node.lock.lock());
@@ -101,25 +104,25 @@ impl Forked for Centre {
     unsafe fn after(&self, child: bool) {
         let locks = self.nodes.iter().map(|node| &node.lock).chain([&self.root.lock]);
         for lock in locks {
-            // SAFETY: taken in `before`; a child has one thread, and nobody was in the middle of anything.
+            // SAFETY: taken in `before`. A child has one thread, and no thread was inside a critical section.
             unsafe { if child { lock.reset_after_fork() } else { lock.unlock() } };
         }
     }
 }
 
-/// Why there is no counter, or its limit did not change.
+/// Error of making a counter or of changing its limit. A failed change has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The limit, which this is, is above [`MOST`].
+    /// The requested limit, which is above [`MOST`].
     TooLarge(u64),
-    /// There was no memory.
+    /// Out of memory.
     OutOfMemory(OutOfMemory),
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::TooLarge(limit) => write!(f, "a limit of {limit}: at most {MOST}"),
+            Error::TooLarge(limit) => write!(f, "limit {limit} is too large; expected at most {MOST}"),
             Error::OutOfMemory(error) => error.fmt(f),
         }
     }
@@ -137,11 +140,12 @@ impl From<OutOfMemory> for Error {
 ///
 /// # What is checked
 ///
-/// A counter does not know who took what. A [`give`](BoundedCounter::give) of more than is taken by all together is
-/// refused for certain while the counter is *closed*: at first, and from each refusal, [`read_exact`] or [`set_limit`]
-/// until it has much left; and always with [`BoundedCounter::checked`]. While it is open, `give` looks at its own CPU's
-/// stock only, and refuses what would make that more than the largest limit so far. A surplus that passes then can be
-/// taken, above the limit, until the counter closes the next time, which drops it.
+/// A counter does not record which thread took how much. A [`give`](BoundedCounter::give) of more than all
+/// threads together have taken is refused for certain while the counter is *closed*: at first, from each
+/// refusal, [`read_exact`] or [`set_limit`] until it has much left, and always with
+/// [`BoundedCounter::checked`]. While the counter is open, `give` looks at its own CPU's stock only, and
+/// refuses amounts that would raise that stock above the largest limit so far. A surplus that passes can be
+/// taken, above the limit, until the counter closes the next time and drops it.
 ///
 /// [`read_exact`]: BoundedCounter::read_exact
 /// [`set_limit`]: BoundedCounter::set_limit
@@ -188,16 +192,16 @@ impl Drop for Held<'_> {
 }
 
 impl BoundedCounter {
-    /// A counter of nothing taken, of `limit` at most. 128 bytes per possible CPU, 128 per NUMA node.
+    /// A counter with nothing taken and a limit of `limit`. 128 bytes per possible CPU, 128 per NUMA node.
     ///
     /// # Errors
-    /// A limit above [`MOST`]; no memory.
+    /// A limit above [`MOST`]; out of memory.
     pub fn new(limit: u64) -> Result<BoundedCounter, Error> {
         BoundedCounter::with(limit, sys::topology(), false)
     }
 
-    /// As `new`, a counter that stays closed: every give of more than is taken is found, and nothing scales. To find
-    /// out who gives too much.
+    /// As `new`, a counter that stays closed: it refuses every give of more than is taken, and does not
+    /// scale. Use it to find the caller that gives too much.
     ///
     /// # Errors
     /// As for `new`.
@@ -263,9 +267,9 @@ impl BoundedCounter {
         self.take_at(self.stocks.here(), n)
     }
 
-    /// Gives back `n` of what was taken.
+    /// Gives back `n` of the taken credit.
     ///
-    /// False, and nothing changes, if so much cannot have been taken, as far as that [is
+    /// Returns false and changes nothing if `n` cannot have been taken, as far as that [is
     /// checked](BoundedCounter#what-is-checked).
     #[inline]
     pub fn give(&self, n: u64) -> bool {
@@ -307,8 +311,8 @@ impl BoundedCounter {
         self.give_slow(cpu, n)
     }
 
-    /// What is taken: exact if nobody takes or gives meanwhile, else off by at most what is taken and given while
-    /// this reads. O(CPUs).
+    /// Credit taken. Exact if no thread takes or gives meanwhile; otherwise off by at most the amounts taken
+    /// and given during the call. O(CPUs).
     pub fn read(&self) -> u64 {
         let stocks = self.stocks.iter().map(|stock| stock.credit.load(Acquire) & !CLOSED);
         let pools = self.centre.nodes.iter().map(|node| node.pool.load(Acquire));
@@ -316,7 +320,7 @@ impl BoundedCounter {
         u64::try_from(self.limit.load(Acquire).cast_signed() - free).unwrap_or(0)
     }
 
-    /// What is taken at one moment during this call. Stops takes and gives while it adds up; O(CPUs).
+    /// Credit taken at one moment during this call. Stops takes and gives while it adds up; O(CPUs).
     pub fn read_exact(&self) -> u64 {
         let _root = Held::new(&self.centre.root.lock);
         let free = self.without_surplus(self.close_all() + self.centre.root.pool.load(Relaxed));
@@ -329,8 +333,8 @@ impl BoundedCounter {
         self.limit.load(Relaxed)
     }
 
-    /// Changes the limit. Returns by how much what is taken exceeds it now: nothing is taken away from anybody, but
-    /// nobody can take until that much and more was given back.
+    /// Changes the limit. Returns by how much the taken credit exceeds the new limit. Nothing is revoked, but
+    /// no thread can take until more than that was given back.
     ///
     /// # Errors
     /// A limit above [`MOST`]: nothing changes.
@@ -340,7 +344,7 @@ impl BoundedCounter {
         }
         let _root = Held::new(&self.centre.root.lock);
         let change = limit.cast_signed() - self.limit.load(Relaxed).cast_signed();
-        // All is in the root then, so that a lower limit holds from now on.
+        // All credit is in the root here, so a lower limit holds from this moment on.
         let free = self.without_surplus(self.close_all() + self.centre.root.pool.load(Relaxed)) + change;
         self.limit.store(limit, Relaxed);
         self.peak.fetch_max(limit, Relaxed);
@@ -353,7 +357,7 @@ impl BoundedCounter {
         let at = self.index[cpu];
         let word = &self.centre.nodes[self.topology.node_of(cpu)].holding[at / 64];
         let bit = 1 << (at % 64);
-        // Usually set already: then nothing shared is written.
+        // The bit is usually set already; then no shared line is written.
         if word.load(Relaxed) & bit == 0 {
             word.fetch_or(bit, Relaxed);
         }
@@ -418,7 +422,7 @@ impl BoundedCounter {
         let stock = &self.stocks[cpu];
         let demand = stock.refill.load(Relaxed);
         stock.refill.store(demand.saturating_mul(2).min(MOST), Relaxed);
-        // Never more than half of this CPU's fair part: others come too.
+        // Never more than half of this CPU's fair share: other CPUs come too.
         let extra = demand.saturating_mul(n).min((pool - n) / (2 * node.cpus.len().max(1) as u64));
         node.pool.store(pool - n - extra, Release);
         if extra > 0 {
@@ -498,7 +502,8 @@ impl BoundedCounter {
         hand
     }
 
-    /// What is free of what was found when all was closed: more than the limit is what somebody gave without having it.
+    /// Free credit in `found`, the sum after all stocks were closed. A sum above the limit contains credit
+    /// that was given without having been taken.
     fn without_surplus(&self, found: i64) -> i64 {
         found.min(self.limit.load(Relaxed).cast_signed())
     }
@@ -510,8 +515,9 @@ impl BoundedCounter {
         self.centre.root.seal.store(seal | 1, SeqCst);
     }
 
-    /// Whether less than `n` was free at one moment, if that can be told without a lock: while sealed, each change
-    /// is one store to the root's pool, so a seal that is the same before and after says what the pool was in between.
+    /// Whether less than `n` was free at one moment, as far as this can be decided without a lock. While
+    /// sealed, each change is one store to the root's pool, so if the seal is the same before and after, the
+    /// pool's value was valid in between.
     fn sealed_below(&self, n: u64) -> bool {
         let seal = self.centre.root.seal.load(SeqCst);
         seal & 1 == 1
@@ -519,7 +525,7 @@ impl BoundedCounter {
             && self.centre.root.seal.load(SeqCst) == seal
     }
 
-    /// With the root's lock held: puts what is left over where it will be looked for next.
+    /// With the root's lock held: puts the rest where threads look for it next.
     fn keep(&self, node: &Node, rest: i64) {
         let _node = Held::new(&node.lock);
         if node.closed.load(Relaxed) || rest < 0 {
@@ -530,14 +536,14 @@ impl BoundedCounter {
         }
     }
 
-    /// With both locks held: opens the node's stocks if the root holds some of this size for every CPU.
+    /// With both locks held: opens the node's stocks if the root holds `n` for every CPU.
     fn open_if_ample(&self, node: &Node, n: u64) {
         let ample = n.max(1).saturating_mul(4 * self.stocks.len() as u64);
         if self.opens
             && node.closed.load(Relaxed)
             && self.centre.root.pool.load(Relaxed) >= ample.min(MOST).cast_signed()
         {
-            // Before credit can leave the root.
+            // Must happen before credit can leave the root.
             let seal = self.centre.root.seal.load(Relaxed);
             self.centre.root.seal.store(seal + (seal & 1), SeqCst);
             for &cpu in &node.cpus {

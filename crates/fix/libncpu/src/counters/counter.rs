@@ -2,22 +2,23 @@
 //!
 //! # Where it comes from
 //!
-//! Per-CPU counters are as old as kernels for many CPUs. In user space a thread may lose its CPU between finding its
-//! slot and adding to it, hence an atomic addition, most of a shared counter's cost on one CPU. Restartable sequences
-//! (`rseq(2)`, Paul Turner, Andrew Hunter, Mathieu Desnoyers) take that away: the kernel restarts the sequence if the
-//! thread is moved or interrupted in it, so a plain addition is enough.
+//! Per-CPU counters are as old as kernels for many CPUs. In user space a thread may lose its CPU between
+//! finding its slot and adding to it. So the addition must be atomic, which is most of a shared counter's
+//! cost on one CPU. Restartable sequences (`rseq(2)`, Paul Turner, Andrew Hunter, Mathieu Desnoyers) avoid
+//! that: the kernel restarts the sequence if the thread is moved or interrupted in it, so a plain addition is
+//! enough.
 //!
 //! # Invariant and memory ordering
-//!
-//! A slot is written either by restartable sequences of threads on its CPU only, or, where a process has none, by
-//! atomic additions only; never by both: threads on a CPU without a slot add to `spare`, atomically. Sums are of
-//! relaxed loads: each addition is in it or not, and those that happened before the call are.
+//! A slot is written either only by restartable sequences of threads on its CPU or, where a process has none,
+//! only by atomic additions; never by both. Threads on a CPU without a slot add to `spare`, atomically. Sums
+//! are of relaxed loads: a concurrent addition may or may not be included, and additions that happened before
+//! the call are.
 
 use crate::percpu::boxed;
 use crate::percpu::{OutOfMemory, Padded};
 use crate::sys::{self, AtomicI64, Ordering::Relaxed};
 
-/// `N` counters, those of a CPU side by side: as a program's statistics are.
+/// `N` counters. The counters of one CPU lie side by side, because a program updates its statistics together.
 pub struct Statistics<const N: usize> {
     slots: Box<[Padded<[AtomicI64; N]>]>,
     /// For CPUs that were not possible when this was made.
@@ -31,12 +32,12 @@ impl<const N: usize> Statistics<N> {
         Ok(Statistics { slots: boxed(sys::topology().cpus(), |_| Padded(zero()))?, spare: zero() })
     }
 
-    /// Adds to counter `which`. Panics if there is no such counter. Wraps around.
+    /// Adds to counter `which`. Wraps around. Panics if `which` is out of range.
     #[inline]
     pub fn add(&self, which: usize, n: i64) {
         let spare = &self.spare[which];
         let first: *const Padded<[AtomicI64; N]> = self.slots.as_ptr();
-        // SAFETY: slots are that far apart, and each has `N > which` counters.
+        // SAFETY: the stride is the distance of two slots, and each slot has `N > which` counters.
         let added = unsafe {
             sys::add_here(
                 first.cast::<AtomicI64>().add(which),

@@ -1,4 +1,4 @@
-//! Counters: with a limit and without.
+//! Counters with and without a limit.
 
 pub mod bounded;
 pub mod counter;

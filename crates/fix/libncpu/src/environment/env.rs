@@ -1,25 +1,26 @@
 //! The environment of the process, read without locks while other threads change it.
 //!
-//! `getenv` takes no lock in any C library of Linux, and in glibc before 2.41 and musl a thread that calls it while
-//! another calls `setenv` or `unsetenv` reads memory that was freed or overlooks variables. Here readers still take no
-//! lock, updates take one, and what a reader may be looking at is never freed. [`env_list`](crate::environment::env_list) tells how,
-//! and why it is right.
+//! `getenv` takes no lock in any C library of Linux. In glibc before 2.41 and in musl, a thread that calls it
+//! while another calls `setenv` or `unsetenv` reads freed memory or misses variables. Here readers take no
+//! lock either, updates take one, and memory that a reader may be looking at is never freed.
+//! [`env_list`](crate::environment::env_list) explains the method and its proof.
 //!
-//! The functions behave as those of glibc and POSIX, on the same `environ`: what glibc's `getenv`, `execve` or a loop
-//! over `environ` sees is a list that [`set`] and the others have made, and these readers are as safe. Two things differ:
-//! new variables come first in `environ`, not last; and it is always safe to read.
+//! The functions behave as those of glibc and POSIX, on the same `environ`: glibc's `getenv`, `execve` or a
+//! loop over `environ` sees the list that [`set`] and the other functions made. These readers are as safe.
+//! Two things differ: new variables come first in `environ`, not last; and it is always safe to read.
 //!
 //! # What it does not do
 //!
 //! All updates must go through these functions: glibc's `setenv`, which `std::env::set_var` calls, has a lock of its own.
-//! The preload library `getenv` puts them in the place of glibc's for a whole program. Strings given to [`put`] belong to
-//! the program, which must not free or change them while others may read them.
+//! The preload library `getenv` replaces glibc's functions by these for a whole program. Strings given to
+//! [`put`] belong to the program, which must not free or change them while other threads may read them.
 //!
 //! # Cost
 //!
-//! Reading: a load and a comparison of a byte or two for each entry up to the one sought. A list takes at most three
-//! times the memory of its entries' pointers at their most; a string that was ever set is kept, once, however often it
-//! is set: as in glibc, a program that sets ever new values grows.
+//! Reading: a load and a comparison of a byte or two for each entry up to the one sought. A list takes at
+//! most three times the memory that the pointers to its largest number of entries need. A string that was
+//! ever set is kept, once, even if it is set again. As in glibc, the memory of a program that keeps setting
+//! new values grows.
 //!
 //! # Fork
 //!
@@ -45,12 +46,12 @@ unsafe extern "C" {
 static LIST: List = List::new();
 static KNOWN: Known = Known::new();
 
-/// Why the environment could not be changed. Nothing was.
+/// Error of a change to the environment. A failed change has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The name is empty, null or has a `=` in it; or the value is null.
+    /// The name is empty, null or contains `=`; or the value is null.
     Invalid,
-    /// There was no memory.
+    /// Out of memory.
     OutOfMemory(OutOfMemory),
 }
 
@@ -68,7 +69,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Invalid => {
-                write!(f, "a name of an environment variable must not be empty or have a `=` in it")
+                write!(f, "invalid name of an environment variable: empty, or contains `=`")
             }
             Error::OutOfMemory(error) => error.fmt(f),
         }
@@ -85,7 +86,8 @@ impl From<OutOfMemory> for Error {
 
 #[inline(always)]
 fn environ() -> &'static Environ {
-    // SAFETY: the C library's, there for good. The program may write it without an atomic store; a word is a word.
+    // SAFETY: the C library's variable, which is never freed. The program may write it without an atomic
+    // store, but a word is written as a whole.
     unsafe { &ENVIRON }
 }
 
@@ -98,8 +100,8 @@ fn environ() -> &'static Environ {
 /// ```
 #[inline]
 pub fn get(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: a C string, and a list by the C library's and the program's promise. Values that were set are never freed,
-    // those of `put` are their owner's concern.
+    // SAFETY: a C string, and a list by the promise of the C library and the program. Values that were set
+    // are never freed; the caller of `put` is responsible for the others.
     unsafe {
         let value = getenv(name.as_ptr());
         (!value.is_null()).then(|| CStr::from_ptr(value))
@@ -109,20 +111,21 @@ pub fn get(name: &CStr) -> Option<&'static CStr> {
 /// Sets a variable; one that is there keeps its value unless `overwrite`.
 ///
 /// # Errors
-/// The name cannot be one, or there is no memory.
+/// The name is invalid, or memory ran out.
 pub fn set(name: &CStr, value: &CStr, overwrite: bool) -> Result<(), Error> {
     // SAFETY: C strings.
     unsafe { setenv(name.as_ptr(), value.as_ptr(), overwrite) }
 }
 
-/// Makes `entry`, `NAME=VALUE`, itself part of the environment, in the place of what the variable was; without a `=` it
-/// removes the variable of that name.
+/// Makes the string `entry`, `NAME=VALUE`, itself part of the environment, in place of the variable's
+/// previous entry. Without a `=` it removes the variable of that name.
 ///
 /// # Errors
-/// There is no memory.
+/// Out of memory.
 ///
 /// # Safety
-/// `entry` is a C string, not freed and not changed as long as it is in the environment or anybody may be reading it.
+/// `entry` is a C string, which is neither freed nor changed while it is in the environment or a thread may
+/// be reading it.
 pub unsafe fn put(entry: *mut c_char) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     unsafe { putenv(entry) }
@@ -134,7 +137,7 @@ pub fn clear() {
     LIST.clear(environ());
 }
 
-/// C's `getenv`: null if there is no such variable.
+/// C's `getenv`: null if the variable is not set.
 ///
 /// # Safety
 /// `name` is a C string.
@@ -144,7 +147,7 @@ pub unsafe fn getenv(name: *const c_char) -> *mut c_char {
     unsafe { env_list::find(environ(), name) }
 }
 
-/// C's `secure_getenv`: null in a program that runs with more rights than its caller has.
+/// C's `secure_getenv`: null in a program that runs with more rights than its caller.
 ///
 /// # Safety
 /// `name` is a C string.
@@ -197,7 +200,7 @@ pub unsafe fn putenv(entry: *mut c_char) -> Result<(), Error> {
             keep_over_fork();
             return Ok(LIST.put(environ(), entry, true)?);
         }
-        // As in glibc, where an empty string is no error here.
+        // As in glibc, where an empty string is not an error here.
         if *entry == 0 { Ok(()) } else { unsetenv(entry) }
     }
 }
@@ -205,7 +208,7 @@ pub unsafe fn putenv(entry: *mut c_char) -> Result<(), Error> {
 /// C's `unsetenv`.
 ///
 /// # Errors
-/// The name cannot be one.
+/// The name is invalid.
 ///
 /// # Safety
 /// `name` is null, which is an error, or a C string.
@@ -219,7 +222,7 @@ pub unsafe fn unsetenv(name: *const c_char) -> Result<(), Error> {
     Ok(())
 }
 
-/// The bytes of a name that can be one.
+/// The bytes of a valid name.
 unsafe fn valid<'a>(name: *const c_char) -> Result<&'a [u8], Error> {
     if name.is_null() {
         return Err(Error::Invalid);
@@ -229,8 +232,8 @@ unsafe fn valid<'a>(name: *const c_char) -> Result<&'a [u8], Error> {
     if bytes.is_empty() || bytes.contains(&b'=') { Err(Error::Invalid) } else { Ok(bytes) }
 }
 
-/// Registers the handlers that let updates and `fork` go together. The first update does it too; a program that forks
-/// from several threads at once does well to do it before.
+/// Registers the handlers that make updates safe beside `fork`. The first update registers them too; a
+/// program that forks from several threads at once should call this first.
 pub fn keep_over_fork() {
     static REGISTERED: AtomicBool = AtomicBool::new(false);
     extern "C" fn prepare() {
@@ -245,7 +248,7 @@ pub fn keep_over_fork() {
         }
     }
     extern "C" fn child() {
-        // SAFETY: the only thread; `prepare` waited for those that were at it.
+        // SAFETY: the only thread. `prepare` waited for updates in progress.
         unsafe {
             KNOWN.lock.reset_after_fork();
             LIST.lock().reset_after_fork();
@@ -254,9 +257,9 @@ pub fn keep_over_fork() {
     if REGISTERED.load(Relaxed) || REGISTERED.swap(true, Relaxed) {
         return;
     }
-    // SAFETY: functions that stay.
+    // SAFETY: functions of this library, which stay loaded.
     if unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) } != 0 {
-        // No memory now; the next update tries again. Until then a child may find the lock taken.
+        // Out of memory. The next update tries again; until then a child may find the lock taken.
         REGISTERED.store(false, Relaxed);
     }
 }
@@ -284,10 +287,10 @@ struct Node {
 }
 
 impl Drop for Node {
-    /// Of one that was not needed in the end.
+    /// A string that was not needed in the end.
     fn drop(&mut self) {
         if !self.string.is_null() {
-            // SAFETY: from `Node::new`, and nobody has it.
+            // SAFETY: from `Node::new`, and no other reference exists.
             drop(unsafe {
                 Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.string.cast::<u8>(), self.length))
             });
@@ -300,7 +303,7 @@ impl Known {
         Known { lock: RawMutex::new(), table: UnsafeCell::new(Table { buckets: Vec::new(), count: 0 }) }
     }
 
-    /// The string of a variable, made if it is not known.
+    /// The string of a variable. Made if it is not known yet.
     fn entry(&self, name: &[u8], value: &[u8]) -> Result<*mut c_char, OutOfMemory> {
         let mut hasher = DefaultHasher::new();
         hasher.write(name);
@@ -314,7 +317,7 @@ impl Known {
             let found = unsafe { (*self.table.get()).entry(hash, name, value, &mut node, &mut buckets) };
             // SAFETY: taken above. `entry` does not panic.
             unsafe { self.lock.unlock() };
-            // What is missing is got without the lock, since malloc may call anything.
+            // Missing memory is allocated without the lock, because malloc may call any function.
             match found {
                 Ok(string) => return Ok(string),
                 Err(Missing::Node) => node = Some(Node::new(hash, name, value)?),
@@ -329,7 +332,7 @@ impl Known {
     }
 }
 
-/// What is to be got before a string can be kept.
+/// Memory to allocate before a string can be kept.
 enum Missing {
     Node,
     Buckets(usize),

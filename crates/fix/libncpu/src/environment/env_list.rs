@@ -4,42 +4,48 @@
 //!
 //! Solaris 10's, as Phil Harman described it ("Caring For The Environment – Making getenv() Scale", 2005):
 //!
-//! - *Double it and drop the old one on the floor.* A list without room is copied into one of twice the size. The old
-//!   one is left as it was, for those who still read it, and stays linked to the new one, so that leak detectors
-//!   find it. All lists together take less than three times what the largest needs.
-//! - *Overwrite with the first entry and increment.* The first entry is copied over the one that goes, then the list
-//!   begins a slot later. So lists are filled from their end downwards, and an entry is added by writing it before
-//!   the first and then moving the beginning.
-//! - *`my_environ`.* Programs write `environ` themselves. What we wrote last is compared with what is there before
-//!   every update; a list of the program's is taken as it is, changed in place, and copied when it needs room.
-//! - Memory is got without the lock. Each update then begins anew, so no count of generations is needed.
+//! - *Double it and drop the old one on the floor.* A list without room is copied into one of twice the size.
+//!   The old list stays unchanged for threads that still read it, and stays linked to the new one, so that
+//!   leak detectors find it. All lists together take less than three times the memory of the largest.
+//! - *Overwrite with the first entry and increment.* The first entry is copied over the removed entry, then
+//!   the list begins one slot later. So lists are filled from their end downwards, and an entry is added by
+//!   writing it before the first and then moving the beginning.
+//! - *`my_environ`.* Programs write `environ` themselves. So every update compares `environ` with the value
+//!   that this code wrote last. A list of the program's own is used unchanged, changed in place, and copied
+//!   when it needs room.
+//! - Memory is allocated without the lock. Each update then begins anew, so no count of generations is
+//!   needed.
 //!
 //! # Invariant
 //!
 //! Let a list be the slots from where `environ` points up to the first null. Then
 //!
-//! 1. an entry in the list only ever moves to higher slots, and is in the new slot before it leaves the old one: a
-//!    removal copies upwards, then moves the beginning up; an addition moves nobody;
+//! 1. an entry in the list only ever moves to higher slots, and is in the new slot before it leaves the old
+//!    one: a removal copies upwards, then moves the beginning up; an addition moves no entry;
 //! 2. the beginning moves down to a slot only after an entry was written there;
 //! 3. a list that `environ` no longer points into does not change any more, unless the environment was empty meanwhile
 //!    or the process had one thread.
 //!
-//! A reader loads `environ` once and goes upwards to the null. An entry that is there for all of that time is at or
-//! above the reader's slot at first, and by (1) never gets below it, so it is found; if its list is replaced on the
-//! way, by (3) it stays where it is in the old one. Whatever is found was an entry at some moment since the reader
-//! loaded `environ`: by (2) nothing older is in its way. So a look-up is as if made at one moment, and what it passes
-//! is never freed. It may see an entry twice, which does no harm. After the environment was empty the newest list may be
-//! filled anew from its end: to a reader that is still in it from before, any variable may be missing, as all were.
+//! A reader loads `environ` once and goes upwards to the null. An entry that is in the list during that whole
+//! time is at or above the reader's first slot, and by (1) never gets below the reader, so the reader finds
+//! it. If the list is replaced meanwhile, by (3) the entry stays where it is in the old list. Every entry
+//! that the reader finds was in the list at some moment since the reader loaded `environ`: by (2) no older
+//! slot lies in its way. So a look-up behaves as if made at one moment, and the memory that it passes is
+//! never freed. It may see an entry twice, which does no harm. After the environment was empty, the newest
+//! list may be filled anew from its end. A reader that is still in that list from before may miss any
+//! variable, as all of them were removed.
 //!
-//! Of several entries of one name, which only `execve` and programs that write `environ` bring about, the first counts.
-//! Where overwriting would carry the first entry past a namesake, all entries up to the gap move up by one instead.
+//! Of several entries of one name, which only `execve` and programs that write `environ` create, the first
+//! one counts. Where overwriting would carry the first entry past another entry of its name, all entries up
+//! to the gap move up by one instead.
 //!
 //! # Memory ordering
 //!
-//! Slots and `environ` are stored with release and loaded with acquire. A reader that sees `environ` sees the slots
-//! written before it, and one that sees an entry sees its bytes. For (1), if a reader finds a slot to hold another entry
-//! than the one that moved on from there, that store came after the one to the higher slot, which the reader then sees
-//! too. On x86 and for AArch64's `ldar`/`stlr` that costs a reader nothing. Updates are ordered by the lock.
+//! Slots and `environ` are stored with release and loaded with acquire. A reader that sees `environ` sees the
+//! slots written before it, and a reader that sees an entry sees its bytes. For (1): if a reader finds
+//! another entry in a slot than the one that moved on from it, that store came after the store to the higher
+//! slot, so the reader sees the higher slot too. On x86, and with AArch64's `ldar`/`stlr`, that costs a
+//! reader nothing. The lock orders updates.
 
 use crate::locks::raw_mutex::RawMutex;
 use crate::percpu::{OutOfMemory, boxed, one};
@@ -49,16 +55,17 @@ use std::cell::UnsafeCell;
 use std::ffi::c_char;
 use std::ptr::null_mut;
 
-/// Where a list has an entry, `NAME=VALUE`, or after the last one null.
+/// A slot of a list: an entry, `NAME=VALUE`, or null after the last one.
 pub type Slot = AtomicPtr<c_char>;
-/// C's `environ`: where the list begins; null is an empty one.
+/// C's `environ`: the address of the first slot; null is an empty list.
 pub type Environ = AtomicPtr<Slot>;
 
-/// The fewest slots of a list of ours.
+/// The fewest slots of a list that this code allocates.
 const FEWEST: usize = 32;
 const EQUALS: c_char = b'=' as c_char;
 
-/// The value of a variable: the rest of the first entry that begins with `name` and `=`; null if there is none.
+/// The value of a variable: the rest of the first entry that begins with `name` and `=`; null if the variable
+/// is not set.
 ///
 /// As in C libraries, a `name` with a `=` in it is compared like any other, and an empty one is never found.
 ///
@@ -70,8 +77,8 @@ pub unsafe fn find(environ: &Environ, name: *const c_char) -> *mut c_char {
     if slot.is_null() {
         return null_mut();
     }
-    // SAFETY: reads no further than a null slot, the end of the name and that of each entry: a byte that differs ends
-    // the comparison, and so does the last of either.
+    // SAFETY: reads no further than a null slot, the end of the name and the end of each entry: a byte that
+    // differs ends the comparison, and so does the last byte of either.
     unsafe {
         let first = *name;
         if first == 0 {
@@ -84,7 +91,7 @@ pub unsafe fn find(environ: &Environ, name: *const c_char) -> *mut c_char {
         let begins = [first, second];
         let (mut slot, mut entry) = alike(slot, begins);
         if entry.is_null() {
-            // Often a program asks for what is not there; then the name's length need not be known.
+            // Programs often ask for a variable that is not set; then the name's length is not needed.
             return entry;
         }
         let length = libc::strlen(name);
@@ -96,7 +103,7 @@ pub unsafe fn find(environ: &Environ, name: *const c_char) -> *mut c_char {
             if same(entry.add(2), rest, left) && *entry.add(length) == EQUALS {
                 return entry.add(length + 1);
             }
-            // Where one begins alike the next often does.
+            // Variables with similar names often stand together.
             slot = slot.add(1);
             entry = (*slot).load(Acquire);
             if !entry.is_null() && *entry.cast::<[c_char; 2]>() != begins {
@@ -109,11 +116,12 @@ pub unsafe fn find(environ: &Environ, name: *const c_char) -> *mut c_char {
     }
 }
 
-/// The first entry from `slot` on that begins so, and its slot; a null entry if there is none.
+/// The first entry from `slot` on that begins with these bytes, and its slot; a null entry if no entry does.
 ///
-/// Most entries do not, and this is where the time goes. It is one comparison an entry, since that of one byte and then
-/// another is mispredicted twice as often, and four entries a round, which takes a quarter off. Each entry has two
-/// bytes, but an empty string that the program put there; glibc too reads a byte more then.
+/// Most entries differ, and this loop takes most of a look-up's time. It makes one comparison per entry,
+/// because comparing one byte and then another doubles the mispredictions, and takes four entries per
+/// round, which saves a quarter of the time. Each entry has two bytes, except an empty string that the
+/// program put there; glibc also reads one byte too many then.
 ///
 /// # Safety
 /// `slot` is one of a list, up to its null.
@@ -141,16 +149,17 @@ unsafe fn alike(mut slot: *mut Slot, begins: [c_char; 2]) -> (*mut Slot, *mut c_
 unsafe fn same(one: *const c_char, other: *const c_char, length: usize) -> bool {
     // SAFETY: up to the end of either.
     unsafe {
-        // Miri has none.
+        // Miri does not support `strncmp`.
         if cfg!(miri) {
             return (0..length).all(|at| *one.add(at) == *other.add(at));
         }
-        // The C library's takes many bytes at a time, and its end is no branch that is mispredicted.
+        // The C library's function takes many bytes at a time, and its end is not a branch that is
+        // mispredicted.
         libc::strncmp(one, other, length) == 0
     }
 }
 
-/// What comes after `name` and `=` in an entry; null if it is another variable's.
+/// The text after `name` and `=` in an entry; null if the entry belongs to another variable.
 ///
 /// # Safety
 /// Both are C strings.
@@ -168,7 +177,7 @@ unsafe fn value_of(entry: *mut c_char, name: *const c_char) -> *mut c_char {
     }
 }
 
-/// The list of one `environ`, and who may change it.
+/// The list of one `environ`, and the lock for updates.
 pub struct List {
     lock: RawMutex,
     state: UnsafeCell<State>,
@@ -176,24 +185,24 @@ pub struct List {
 
 // SAFETY: the state is touched with the lock held; what it points to is atomic.
 unsafe impl Sync for List {}
-// SAFETY: pointers to memory that nobody else frees.
+// SAFETY: pointers to memory that only this list frees.
 unsafe impl Send for List {}
 
-/// What updates know.
+/// State of the updates.
 struct State {
-    /// What we last wrote to `environ`, or found there: another value is the program's.
+    /// The value that we last wrote to `environ`, or found in it. Any other value was written by the program.
     mine: *mut Slot,
     /// The lowest slot of this list that `environ` has pointed to: the program may have kept it.
     reached: *mut Slot,
-    /// The newest list of ours.
+    /// The newest list that this code allocated.
     newest: Option<Box<Block>>,
 }
 
-/// Slots of ours. The last is null for good.
+/// Slots allocated by this code. The last is always null.
 struct Block {
     slots: *mut Slot,
     length: usize,
-    /// The one before. Readers and the program may still use it, so it is never freed.
+    /// The previous block. Readers and the program may still use it, so it is never freed.
     dropped: Option<Box<Block>>,
 }
 
@@ -216,7 +225,7 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         if !self.slots.is_null() {
-            // SAFETY: from a box of this length; the list is gone (tests) or never was in use.
+            // SAFETY: from a box of this length; the list was dropped (only in tests) or was never used.
             drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.slots, self.length)) });
         }
     }
@@ -248,13 +257,13 @@ impl Drop for Held<'_> {
 }
 
 impl List {
-    /// Nothing is known yet of the `environ` it is to be used with; always the same one.
+    /// An empty state. The list must always be used with the same `environ`.
     pub const fn new() -> List {
         let state = State { mine: null_mut(), reached: null_mut(), newest: None };
         List { lock: RawMutex::new(), state: UnsafeCell::new(state) }
     }
 
-    /// What keeps updates apart: for `fork`.
+    /// The lock that serialises updates, for `fork`.
     pub fn lock(&self) -> &RawMutex {
         &self.lock
     }
@@ -264,15 +273,15 @@ impl List {
         Held(self)
     }
 
-    /// Adds `entry`, `NAME=VALUE`, or with `replace` puts it in the place of the first of its name. With neither an
-    /// entry of the name stays as it is.
+    /// Adds `entry`, `NAME=VALUE`. With `replace` it takes the place of the first entry of its name; without
+    /// it an existing entry of the name stays.
     ///
     /// # Errors
     /// No memory for a longer list; nothing is changed.
     ///
     /// # Safety
-    /// As for [`find`]; `entry` is a C string with a `=` that stays what it is, as long as it is in the list and
-    /// readers may be looking at it.
+    /// As for [`find`]; `entry` is a C string with a `=` that does not change while it is in the list or a
+    /// reader may be looking at it.
     pub unsafe fn put(
         &self,
         environ: &Environ,
@@ -323,7 +332,7 @@ impl Default for List {
 }
 
 impl State {
-    /// Looks whether the program wrote `environ`.
+    /// Checks whether the program wrote `environ`.
     fn look(&mut self, environ: &Environ) {
         let now = environ.load(Acquire);
         if now != self.mine {
@@ -331,7 +340,7 @@ impl State {
         }
     }
 
-    /// How many slots a new list must have, if one is needed that is not in `room`.
+    /// Adds or replaces an entry. Returns the number of slots that a new list needs, if `room` has none.
     unsafe fn put(
         &mut self,
         environ: &Environ,
@@ -359,7 +368,7 @@ impl State {
         Ok(())
     }
 
-    /// Moves the list to where there is room before it.
+    /// Moves the list to a place with room before it.
     unsafe fn move_list(
         &mut self,
         environ: &Environ,
@@ -368,8 +377,9 @@ impl State {
     ) -> Result<(), usize> {
         // SAFETY: the list is one.
         let count = unsafe { length(self.mine) };
-        // Into the newest of ours, if nobody can miss anything by it: readers that are there still may miss all when
-        // all is gone; a list slides up past no reader; and without other threads there are no readers.
+        // Into the newest block, if no reader can miss an entry by it. Readers that are still in it may miss
+        // every entry if all were removed, a list slides up past no reader, and without other threads there
+        // are no readers.
         let again = self
             .newest
             .as_ref()
@@ -427,7 +437,7 @@ impl State {
                 return;
             }
             (*slot).store(entry, Release);
-            // `fill` had made copies, if the program has gone back to where its list began.
+            // The copies that `fill` made, if the program went back to the old beginning of its list.
             let mut next = at;
             while let Some(after) = position(self.mine.add(next), |other| other == old) {
                 next += after;
@@ -445,8 +455,8 @@ impl State {
         environ.store(list, Release);
     }
 
-    /// Lets those who kept an older `environ` (main's `envp`) see nothing that is not there any more: the slots below the
-    /// list become copies of its first.
+    /// Hides removed entries from code that kept an older `environ` (main's `envp`): the slots below the list
+    /// become copies of its first entry.
     unsafe fn fill(&self) {
         let mut slot = self.reached;
         while slot < self.mine {
@@ -459,7 +469,7 @@ impl State {
     }
 }
 
-/// Whether two entries are of one variable.
+/// Whether two entries name the same variable.
 ///
 /// # Safety
 /// Both are C strings.
@@ -477,7 +487,7 @@ unsafe fn same_name(one: *const c_char, other: *const c_char) -> bool {
     }
 }
 
-/// How many entries a list has.
+/// The number of entries of a list.
 ///
 /// # Safety
 /// As for [`position`].

@@ -2,12 +2,14 @@
 
 use crate::sys;
 
-/// The most that a thread spins without a sign that the owner runs, before it sleeps; locks learn how much pays.
+/// The longest time that a thread spins before it sleeps, without evidence that the owner runs. Locks learn
+/// how much spinning pays.
 const SPIN_MOST_US: u32 = 20;
-/// What it tries at least.
+/// The shortest such time.
 const SPIN_LEAST_US: u32 = 2;
-/// The longest pause of a thread whose attempts keep failing, whatever the number of CPUs: each look takes the lock's line
-/// from the owner. A lock that is free now and then is found so before pauses are that long.
+/// The longest pause between failing attempts of a thread, whatever the number of CPUs: each attempt takes
+/// the lock's line from the owner. A lock that becomes free now and then is found free before pauses grow
+/// that long.
 const CAP_LEAST_US: u32 = 2;
 /// The first pause: a look that comes sooner takes the lock's line from an owner that is about to free it.
 const FIRST_NS: u32 = 50;
@@ -23,7 +25,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// To spin up to `expected` pauses, within what is sensible at all.
+    /// Spins for up to `expected` pauses, within fixed bounds.
     pub(crate) fn new(expected: u32) -> Backoff {
         let us = sys::pauses_per_us();
         Backoff {

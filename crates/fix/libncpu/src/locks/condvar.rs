@@ -2,11 +2,11 @@
 //!
 //! # Invariant
 //!
-//! A waiter counts itself in and reads `turn` before it frees the mutex, and sleeps only while `turn` is what it read.
-//! A notifier changes `turn` and then looks at the count. Both are sequentially consistent, so if the notifier sees no
-//! waiter, each waiter's look at `turn` comes after the change: it began to wait after the notification. Else the
-//! waiter is asleep and woken, or about to sleep and finds another `turn`. It would miss a notification only if 2^32 of
-//! them came between its two looks.
+//! A waiter counts itself in and reads `turn` before it frees the mutex, and sleeps only while `turn` has the
+//! value that it read. A notifier changes `turn` and then looks at the count. Both are sequentially
+//! consistent. So if the notifier sees no waiter, each waiter's look at `turn` comes after the change: it
+//! began to wait after the notification. Otherwise the waiter is asleep and woken, or is about to sleep and
+//! finds another `turn`. It would miss a notification only if 2^32 of them came between its two looks.
 //!
 //! A waiter that is killed in memory shared by processes stays counted, which costs notifiers a system call.
 
@@ -15,10 +15,10 @@ use crate::locks::raw_mutex::RawMutex;
 use crate::sys::{ALL, AtomicU32, Futex, Instant, Ordering, Wait};
 use Ordering::{Relaxed, SeqCst};
 
-/// In `waiters`: some lie in memory that processes share.
+/// A bit of `waiters`: some waiters lie in memory that processes share.
 const SHARED: u32 = 1 << 31;
 
-/// Lets threads wait until another thread tells them that something changed. 8 bytes, valid when zeroed.
+/// Lets threads wait until another thread notifies them of a change. 8 bytes, valid when zeroed.
 ///
 /// ```
 /// use libncpu::{Condvar, Mutex};
@@ -41,13 +41,13 @@ pub struct Condvar {
 }
 
 impl Condvar {
-    /// One that nobody waits for.
+    /// A condition variable without waiters.
     pub const fn new() -> Condvar {
         Condvar { turn: Futex::new(0), waiters: AtomicU32::new(0) }
     }
 
-    /// Frees the mutex, waits for a notification and takes the mutex again. May return without one: look at what is
-    /// waited for.
+    /// Frees the mutex, waits for a notification and takes the mutex again. May return without a
+    /// notification, so check the condition again.
     pub fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         // SAFETY: the guard exists, so this thread holds the mutex, and does so when this returns.
         unsafe { self.wait_raw(guard.raw(), None) };
@@ -76,7 +76,7 @@ impl Condvar {
         }
         self.waiters.fetch_add(1, SeqCst);
         let turn = self.turn.load(SeqCst);
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         unsafe { mutex.unlock() };
         let woken = self.turn.wait(turn, ALL, deadline, shared);
         self.waiters.fetch_sub(1, SeqCst);
@@ -102,7 +102,7 @@ impl Condvar {
         }
     }
 
-    /// In a child of `fork`: those who wait in the parent are not counted any more.
+    /// For a child of `fork`: forgets the waiters of the parent.
     ///
     /// # Safety
     /// No other thread of this process uses it, and it does not lie in memory shared with the parent.

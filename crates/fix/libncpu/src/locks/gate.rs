@@ -1,27 +1,31 @@
-//! The word in front of a queue: what keeps a queue lock going while the next in its queue is not on a CPU.
+//! The word in front of a queue: it keeps a queue lock usable while the next thread of its queue is not on a
+//! CPU.
 //!
 //! # Where it comes from
 //!
-//! A queue lock hands itself to a thread that may be asleep, and is used by nobody until that one runs: with more
-//! threads than CPUs, a context switch for each critical section. In Linux' qspinlock only the queue's head looks at
-//! the lock itself, and in virtual machines, where the head may not be running, others may pass it. Here that is so
-//! exactly when the head is known to have been asleep, and a bounded number of times.
+//! A queue lock is handed to the next thread in the queue, which may be asleep, and stays unused until that
+//! thread runs. With more threads than CPUs this costs a context switch for each critical section. In Linux'
+//! qspinlock only the queue's head looks at the lock itself, and in virtual machines, where the head may not
+//! be running, other threads may pass it. Here other threads may pass exactly when the head is known to have
+//! been asleep, and a bounded number of times.
 //!
 //! # Invariant
 //!
-//! Who holds the gate holds the lock: `LOCKED` is set by a compare-and-swap from a value without it, and cleared by that
-//! thread. The *head* is the one thread that holds the queue. It alone sets `SLEEPS`, on a value with `LOCKED` on which
-//! it then sleeps. Whoever clears `LOCKED` clears `SLEEPS` in the same step, and then wakes the head: so a head sleeps
-//! only on a gate that is locked, by a thread that will see `SLEEPS`, or is about to be woken.
+//! The thread that holds the gate holds the lock: `LOCKED` is set by a compare-and-swap from a value without
+//! it, and cleared by that thread. The *head* is the one thread that holds the queue. It alone sets `SLEEPS`,
+//! on a value with `LOCKED` on which it then sleeps. The thread that clears `LOCKED` clears `SLEEPS` in the
+//! same step, and then wakes the head. So a head sleeps only on a gate that is locked by a thread that will
+//! see `SLEEPS`, or the head is about to be woken.
 //!
-//! `OPEN` says that the head may not be on a CPU: set by the unlock that wakes it, and by a holder that makes a thread
-//! the head that was asleep in the queue. While it is set others may take the gate before the head. Each is counted;
-//! the last of `MOST` closes the gate, and so does the head as it takes it. A head goes to sleep only after it has spun
-//! for longer than a switch takes, so it is passed at most `MOST` times each time that it was asleep.
+//! `OPEN` says that the head may not be on a CPU. It is set by the unlock that wakes the head, and by a
+//! holder that makes a thread the head that was asleep in the queue. While it is set other threads may take
+//! the gate before the head. Each is counted; the last of `MOST` closes the gate, and so does the head as it
+//! takes the gate. A head goes to sleep only after it has spun for longer than a context switch takes, so it
+//! is passed at most `MOST` times each time that it was asleep.
 //!
 //! # Memory ordering
 //!
-//! All is one word: taking is an acquire of it, freeing a release.
+//! All state is one word: taking is an acquire of it, freeing a release.
 
 use crate::locks::probe;
 use crate::sys::{self, ALL, Futex, Ordering, wake_at};
@@ -30,17 +34,17 @@ use Ordering::{Acquire, Relaxed, Release};
 const LOCKED: u32 = 1;
 /// The head sleeps on this word.
 const SLEEPS: u32 = 2;
-/// The head may not be on a CPU: others may pass it.
+/// The head may not be on a CPU: other threads may pass it.
 const OPEN: u32 = 4;
-/// One that passed the head; counts from here on.
+/// Counts the threads that passed the head, from this bit on.
 const PASSED: u32 = 8;
-/// How many may pass a head that was asleep: about as many short critical sections as fit into the time in which a
-/// sleeper is woken.
+/// The number of threads that may pass a head that was asleep: about the number of short critical sections
+/// that fit into the time that waking a sleeper takes.
 const MOST: u32 = 255;
-/// How long the head spins before it sleeps: longer than a switch takes.
+/// How long the head spins before it sleeps: longer than a context switch takes.
 const SPIN_US: u32 = 10;
 
-/// Taken by a queue's head, or by others where that is asleep or there is no queue.
+/// Taken by a queue's head, or by other threads if the head is asleep or the queue is empty.
 #[repr(transparent)]
 pub(crate) struct Gate(Futex);
 
@@ -88,7 +92,7 @@ impl Gate {
         }
     }
 
-    /// Sleeps while the gate is locked; returns what it is then.
+    /// Sleeps while the gate is locked; returns its value after that.
     #[cold]
     fn sleep(&self, seen: u32, lock: *const ()) -> u32 {
         if seen & SLEEPS == 0
@@ -102,7 +106,7 @@ impl Gate {
         self.0.load(Relaxed)
     }
 
-    /// With the gate held: lets others pass, since the new head was asleep.
+    /// With the gate held: lets other threads pass, since the new head was asleep.
     pub(crate) fn open(&self) {
         self.0.fetch_or(OPEN, Relaxed);
     }
@@ -117,7 +121,8 @@ impl Gate {
 
     #[cold]
     fn leave_slow(&self, mut seen: u32) {
-        // The head may take and free the lock, and its memory be gone, before the wake-up: that is only an address.
+        // The head may take and free the lock, and its memory may be freed, before the wake-up, which uses
+        // only the address.
         let address = self.0.address();
         loop {
             let new = if seen & SLEEPS != 0 { OPEN } else { seen & !LOCKED };

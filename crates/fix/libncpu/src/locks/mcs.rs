@@ -3,23 +3,25 @@
 //! # Where it comes from
 //!
 //! John Mellor-Crummey, Michael Scott: "Algorithms for Scalable Synchronization on Shared-Memory Multiprocessors",
-//! ACM TOCS 9(1), 1991. What is added: a waiter whose turn does not come soon sleeps, and the queue's head waits at a
-//! [`gate`](crate::locks::gate) that others may pass while it is asleep.
+//! ACM TOCS 9(1), 1991. Two additions: a waiter whose turn does not come soon sleeps, and the queue's head
+//! waits at a [`gate`](crate::locks::gate) that other threads may pass while it is asleep.
 //!
 //! # Invariant
 //!
-//! The queue runs from the head's node by `next` to `tail`; `tail` is null if nobody waits. A thread enters by a swap
-//! of `tail`, so the queue's order is that of the swaps: first come, first served. Only the predecessor writes a node's
-//! `next` link to it and its `turn`, each once. The head leaves the queue when it has taken the gate. A node may be freed
-//! when `lock` has returned: the predecessor's last access to it is the grant, the successor's the link.
+//! The queue runs from the head's node by `next` to `tail`; `tail` is null if no thread waits. A thread
+//! enters by a swap of `tail`, so the queue's order is that of the swaps: first come, first served. Other
+//! threads write two words of a node, each once: the successor its `next`, the predecessor its `turn`. The
+//! head leaves the queue when it has taken the gate. A node may be freed when `lock` has returned: the
+//! predecessor's last access to it is the grant, the successor's the link.
 //!
-//! A thread that finds no queue takes the gate if that is free, and else enters the queue. So of two threads that
-//! arrive one after the other the second is before the first only if both came while nobody waited, or the head slept.
+//! A thread that finds no queue takes the gate if the gate is free, and otherwise enters the queue. So of two
+//! threads that arrive one after the other, the second overtakes the first only if both came while no thread
+//! waited, or the head slept.
 //!
 //! # Memory ordering
 //!
-//! The swap is acquire and release: the successor sees the predecessor's node initialised. Link and grant are release
-//! stores that acquire loads read. What the lock protects is ordered by the gate.
+//! The swap is acquire and release: the successor sees the predecessor's node initialised. Link and grant are
+//! release stores that acquire loads read. The gate orders the data that the lock protects.
 
 use crate::locks::gate::Gate;
 use crate::locks::probe;
@@ -27,7 +29,7 @@ use crate::locks::turn::Turn;
 use crate::sys::{self, AtomicPtr, Ordering};
 use Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// A waiter's place in the queue. As long as a cache line, so that two of them never share one wholly.
+/// A waiter's place in the queue. As long as a cache line, so that two nodes never share a whole line.
 #[repr(C)]
 pub struct McsNode {
     next: AtomicPtr<McsNode>,
@@ -90,18 +92,20 @@ impl RawMcs {
         probe::queue_acquired(lock);
     }
 
-    /// Takes the lock if it is free and nobody waits for it, but sleepers that may be passed.
+    /// Takes the lock if it is free and no thread waits for it, except sleepers that may be passed.
     #[inline]
     pub fn try_lock(&self) -> bool {
         self.gate.pass(!self.tail.load(Relaxed).is_null())
     }
 
-    /// Whether some thread holds the lock: true in the owner, else old news.
+    /// Whether some thread holds the lock. Exact in the owner; in other threads the answer may be out of
+    /// date.
     pub fn is_locked(&self) -> bool {
         self.gate.is_locked()
     }
 
-    /// Makes the lock free in a child process after `fork`, whoever held it in the parent and waited for it there.
+    /// Makes the lock free in a child process after `fork`, whatever thread of the parent held it or waited
+    /// for it.
     ///
     /// # Safety
     /// No other thread of this process uses the lock, and its data are consistent.
@@ -130,7 +134,7 @@ fn pointer(node: &McsNode) -> *mut McsNode {
     std::ptr::from_ref(node).cast_mut()
 }
 
-/// Enters a queue; the turn to wait for if others are before.
+/// Enters a queue. Returns the turn to wait for if other threads are before this one.
 #[inline]
 pub(crate) fn join<'a>(tail: &AtomicPtr<McsNode>, node: &'a McsNode) -> Result<(), &'a Turn> {
     node.next.store(std::ptr::null_mut(), Relaxed);
@@ -139,12 +143,13 @@ pub(crate) fn join<'a>(tail: &AtomicPtr<McsNode>, node: &'a McsNode) -> Result<(
     if before.is_null() {
         return Ok(());
     }
-    // SAFETY: a node that was the tail stays until its successor has linked itself and was granted its turn.
+    // SAFETY: the node of a tail is not freed until its successor has linked itself and was granted its turn.
     unsafe { (*before).next.store(pointer(node), Release) };
     Err(&node.turn)
 }
 
-/// Leaves a queue, granting `what` to the successor if there is one; returns whether that was asleep.
+/// Leaves a queue, granting `what` to the successor if there is one. Returns whether the successor was
+/// asleep.
 ///
 /// # Safety
 /// The node heads the queue of `tail`.
@@ -161,7 +166,7 @@ pub(crate) unsafe fn leave(tail: &AtomicPtr<McsNode>, node: &McsNode, what: u32)
     unsafe { (*next).turn.grant(what) }
 }
 
-/// Grants `what` to the successor if there is one already; returns whether that was asleep.
+/// Grants `what` to the successor if it has linked itself already. Returns whether the successor was asleep.
 ///
 /// # Safety
 /// The node heads its queue.
@@ -184,7 +189,7 @@ fn linked(node: &McsNode) -> *mut McsNode {
             return next;
         }
         tries += 1;
-        // It may have lost its CPU between the two.
+        // The successor may have lost its CPU between the two steps.
         if tries.is_multiple_of(64) { sys::yield_now() } else { sys::pause(1) }
     }
 }

@@ -1,4 +1,4 @@
-//! Locks: of threads and of processes, with data and without.
+//! Locks for threads and for processes, with and without the data that they protect.
 
 mod backoff;
 pub mod condvar;

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 /// A mutual-exclusion lock around a `T`: spins while its owner is on a CPU, sleeps otherwise.
 ///
-/// How it works and why it is correct: [`raw_mutex`](crate::locks::raw_mutex). When to use it: docs/mutex.md. There is no
-/// poisoning: a panic while the guard lives unlocks.
+/// How it works and why it is correct: [`raw_mutex`](crate::locks::raw_mutex). When to use it: docs/mutex.md.
+/// It is never poisoned: a panic while the guard lives unlocks the mutex.
 ///
 /// ```
 /// let hits = libncpu::Mutex::new(0);
@@ -50,19 +50,20 @@ impl<T> Mutex<T> {
         Mutex { raw: RawMutex::new(), data: UnsafeCell::new(data) }
     }
 
-    /// As `new`, a mutex that bounds how often a thread that sleeps is overtaken. Its price: docs/mutex.md.
+    /// As `new`, a mutex that bounds how often a sleeping thread is overtaken. Its cost: docs/mutex.md.
     pub const fn new_fair(data: T) -> Mutex<T> {
         Mutex { raw: RawMutex::new_fair(), data: UnsafeCell::new(data) }
     }
 
-    /// The data; no lock is needed since nobody else has the mutex.
+    /// The data. No lock is needed, because the caller owns the mutex.
     pub fn into_inner(self) -> T {
         self.data.into_inner()
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Takes the mutex, waiting as long as it takes. A thread that holds it already waits for itself forever.
+    /// Takes the mutex, waiting without limit. A thread that already holds the mutex waits for itself
+    /// forever.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.raw.lock();
@@ -100,10 +101,11 @@ impl<T: ?Sized> Mutex<T> {
 }
 
 impl<T: ?Sized> MutexGuard<'_, T> {
-    /// Frees the mutex for the thread that has slept longest, or is being woken; without sleepers as dropping does.
+    /// Frees the mutex for the thread that has slept longest, or is being woken. Without sleepers it is freed
+    /// as by dropping the guard.
     pub fn unlock_fair(self) {
         let raw = &std::mem::ManuallyDrop::new(self).mutex.raw;
-        // SAFETY: held by this thread, and not freed by the guard any more.
+        // SAFETY: held by this thread, and the guard was forgotten.
         unsafe { raw.unlock_fair() };
     }
 
@@ -125,7 +127,7 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the mutex is held, so there is no `&mut T` but through this guard.
+        // SAFETY: the mutex is held, so the only `&mut T` comes from this guard.
         unsafe { &*self.mutex.data.get() }
     }
 }

@@ -1,24 +1,27 @@
-//! Static tracepoints (USDT) of provider `ncpu`: what `ncpu locks`, bpftrace or perf can count and time.
+//! Static tracepoints (USDT) of provider `ncpu`, which `ncpu locks`, bpftrace or perf can count and time.
 //!
 //! | probe | arguments | fires |
 //! | --- | --- | --- |
-//! | `mutex_slow` | lock | a lock was found taken |
-//! | `mutex_spin` | lock, attempts | a spinning phase ended, with the lock or without |
+//! | `mutex_slow` | lock | the lock was found taken |
+//! | `mutex_spin` | lock, attempts | a spinning phase ended, with or without the lock |
 //! | `mutex_block` | lock | the thread is about to sleep |
-//! | `mutex_wakeup` | lock | it came back |
-//! | `mutex_acquired` | lock, attempts | the lock was got after `mutex_slow` |
-//! | `mutex_abandoned` | lock, attempts | its time was up after `mutex_slow` |
-//! | `queue_slow`, `queue_block`, `queue_wakeup`, `queue_acquired` | lock | the same of queue locks, MCS and NUMA |
-//! | `read_slow`, `read_acquired` | lock | a reader found an rwlock closed; it got in |
-//! | `write_slow`, `write_acquired` | lock | a writer found an rwlock taken; it got it |
+//! | `mutex_wakeup` | lock | the thread woke up |
+//! | `mutex_acquired` | lock, attempts | the lock was taken after `mutex_slow` |
+//! | `mutex_abandoned` | lock, attempts | the timeout expired after `mutex_slow` |
+//! | `queue_slow`, `queue_block`, `queue_wakeup`, `queue_acquired` | lock | the same for queue locks, MCS and
+//! NUMA |
+//! | `read_slow`, `read_acquired` | lock | a reader found the rwlock closed; the reader took it |
+//! | `write_slow`, `write_acquired` | lock | a writer found the rwlock taken; the writer took it |
 //!
-//! An rwlock waits in its mutex, too: `mutex_*` fire between its own `slow` and `acquired`. Other waits do not nest.
+//! An rwlock also waits in its mutex: `mutex_*` fire between its own `slow` and `acquired`. Other waits do
+//! not nest.
 //!
-//! A probe that nobody traces is one `nop`. All are on slow paths.
+//! An untraced probe is one `nop`. All probes are on slow paths.
 
-/// A probe: a `nop` and a note in `.note.stapsdt` that tells tracers its address and where its arguments are.
+/// A probe: a `nop` and a note in `.note.stapsdt` that gives tracers its address and the places of its
+/// arguments.
 ///
-/// The layout is that of SystemTap's `<sys/sdt.h>`, version 3; no semaphore.
+/// The layout is that of SystemTap's `<sys/sdt.h>`, version 3, without a semaphore.
 macro_rules! probe {
     ($name:literal, $a:expr, $b:expr) => {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -75,19 +78,19 @@ pub fn mutex_block(lock: *const ()) {
     probe!("mutex_block", lock, 0u64);
 }
 
-/// The thread came back from sleep.
+/// The thread woke up.
 #[inline(never)]
 pub fn mutex_wakeup(lock: *const ()) {
     probe!("mutex_wakeup", lock, 0u64);
 }
 
-/// The lock was got after [`mutex_slow`].
+/// The lock was taken after [`mutex_slow`].
 #[inline(never)]
 pub fn mutex_acquired(lock: *const (), attempts: u32) {
     probe!("mutex_acquired", lock, attempts);
 }
 
-/// The time was up after [`mutex_slow`].
+/// The timeout expired after [`mutex_slow`].
 #[inline(never)]
 pub fn mutex_abandoned(lock: *const (), attempts: u32) {
     probe!("mutex_abandoned", lock, attempts);
@@ -105,13 +108,13 @@ pub fn queue_block(lock: *const ()) {
     probe!("queue_block", lock, 0u64);
 }
 
-/// The thread came back from sleep.
+/// The thread woke up.
 #[inline(never)]
 pub fn queue_wakeup(lock: *const ()) {
     probe!("queue_wakeup", lock, 0u64);
 }
 
-/// The lock was got after [`queue_slow`].
+/// The lock was taken after [`queue_slow`].
 #[inline(never)]
 pub fn queue_acquired(lock: *const ()) {
     probe!("queue_acquired", lock, 0u64);
@@ -123,7 +126,7 @@ pub fn read_slow(lock: *const ()) {
     probe!("read_slow", lock, 0u64);
 }
 
-/// The reader got in after [`read_slow`].
+/// The reader took the rwlock after [`read_slow`].
 #[inline(never)]
 pub fn read_acquired(lock: *const ()) {
     probe!("read_acquired", lock, 0u64);
@@ -135,7 +138,7 @@ pub fn write_slow(lock: *const ()) {
     probe!("write_slow", lock, 0u64);
 }
 
-/// The writer got it after [`write_slow`].
+/// The writer took the rwlock after [`write_slow`].
 #[inline(never)]
 pub fn write_acquired(lock: *const ()) {
     probe!("write_acquired", lock, 0u64);

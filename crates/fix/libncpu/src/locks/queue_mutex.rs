@@ -7,7 +7,8 @@ use std::cell::UnsafeCell;
 
 /// First come, first served: the MCS lock ([`mcs`](crate::locks::mcs)) around a `T`.
 ///
-/// Waiters' places lie on their stacks, so there is no guard to move about, but a closure:
+/// Waiters' queue nodes lie on their stacks, so the critical section is a closure and not a guard that could
+/// move:
 ///
 /// ```
 /// let log = libncpu::McsMutex::new(Vec::new());
@@ -40,14 +41,15 @@ impl<T> McsMutex<T> {
         McsMutex { raw: RawMcs::new(), data: UnsafeCell::new(data) }
     }
 
-    /// The data; no lock is needed since nobody else has it.
+    /// The data. No lock is needed, because the caller owns the mutex.
     pub fn into_inner(self) -> T {
         self.data.into_inner()
     }
 }
 
 impl<T: ?Sized> McsMutex<T> {
-    /// Calls `section` with the lock held. A panic in it unlocks. Nested in itself it waits forever.
+    /// Calls `section` with the lock held. A panic in it unlocks. A nested call on the same lock waits
+    /// forever.
     #[inline]
     pub fn with<R>(&self, section: impl FnOnce(&mut T) -> R) -> R {
         let node = McsNode::new();
@@ -88,14 +90,15 @@ impl<T> NumaMutex<T> {
         Ok(NumaMutex { raw: RawNumaLock::new()?, data: UnsafeCell::new(data) })
     }
 
-    /// The data; no lock is needed since nobody else has it.
+    /// The data. No lock is needed, because the caller owns the mutex.
     pub fn into_inner(self) -> T {
         self.data.into_inner()
     }
 }
 
 impl<T: ?Sized> NumaMutex<T> {
-    /// Calls `section` with the lock held. A panic in it unlocks. Nested in itself it waits forever.
+    /// Calls `section` with the lock held. A panic in it unlocks. A nested call on the same lock waits
+    /// forever.
     #[inline]
     pub fn with<R>(&self, section: impl FnOnce(&mut T) -> R) -> R {
         let node = McsNode::new();

@@ -2,25 +2,28 @@
 //!
 //! # Where it comes from
 //!
-//! From Solaris' kernel mutex, as Steve Sistare described it ("The Kernel Adaptive Mutex", 2008): spin while the
-//! owner is on a CPU, by a question of constant cost; space attempts out by exponential back-off whose cap grows with
-//! the number of CPUs; wait with instructions that leave the pipeline to others. And from Mateusz Guzik's remarks on
-//! NetBSD's: use the value that compare-and-swap returned instead of reading the word again.
+//! From Solaris' kernel mutex, as Steve Sistare described it ("The Kernel Adaptive Mutex", 2008): spin while
+//! the owner is on a CPU, by a check of constant cost; space attempts out by exponential back-off whose cap
+//! grows with the number of CPUs; wait with instructions that leave the pipeline to other threads. And from
+//! Mateusz Guzik's remarks on NetBSD's mutex: use the value that compare-and-swap returned instead of reading
+//! the word again.
 //!
-//! In user space no word tells whether a thread is on a CPU. So the owner writes its CPU's number, one load from its
-//! `struct rseq`, into the lock word with the very compare-and-swap that takes the lock. A waiter that finds its
-//! *own* CPU there knows that the owner is not running, because the waiter is; it marks the word, and all others that
-//! spin see it with their next attempt and sleep. Without that evidence spinning is bounded.
+//! In user space no word says whether a thread is on a CPU. So the owner writes its CPU's number, one load
+//! from its `struct rseq`, into the lock word with the same compare-and-swap that takes the lock. A waiter
+//! that finds its *own* CPU there knows that the owner is not running, because the waiter is. It marks the
+//! word, and all other spinning threads see the mark with their next attempt and sleep. Without that evidence
+//! spinning is bounded.
 //!
 //! # Invariant
 //!
 //! `word` is 0 (free), `RESERVED` (free, but only the demander may take it) or has `LOCKED`; only the thread that
-//! changed it to `LOCKED` changes it back. A thread that sleeps is counted in `queue` before it looks at `word` for
-//! the last time. Whoever frees the lock looks at `queue` afterwards and, if threads sleep and none is `AWAKE`, wakes
-//! one. The woken thread (or a spinning one that claimed the part) is the *heir*: `AWAKE` tells that it exists, so
-//! that a busy lock makes one wake-up at a time, not one an unlock. The heir clears `AWAKE` when it has the lock, so
-//! that its own unlock wakes the next, or when it sleeps or gives up, and then looks at `word` again. So whenever
-//! threads sleep, either the lock is taken by one whose unlock will look, or somebody is awake who will.
+//! changed it to `LOCKED` changes it back. A thread that sleeps is counted in `queue` before it looks at
+//! `word` for the last time. The thread that frees the lock looks at `queue` afterwards and, if threads sleep
+//! and none is `AWAKE`, wakes one. The woken thread (or a spinning one that claimed the part) is the *heir*.
+//! `AWAKE` says that an heir exists, so that a busy lock makes one wake-up at a time and not one per unlock.
+//! The heir clears `AWAKE` when it has the lock, so that its own unlock wakes the next thread. It also clears
+//! `AWAKE` when it sleeps or gives up, and then looks at `word` again. So whenever threads sleep, either the
+//! lock is held and its unlock will look at `queue`, or a thread is awake that will.
 //!
 //! # States
 //!
@@ -39,42 +42,48 @@
 //! | - | - | - | - | --- |
 //! | 0 | 0 | 0 | 0 | no sleepers: an unlock wakes nobody |
 //! | > 0 | 0 | 0 | 0 | the next unlock wakes one sleeper, which becomes the heir; or a spinning thread becomes the heir |
-//! | any | 1 | 0 | 0 | an heir is awake: unlocks wake nobody |
+//! | any | any | 1 | 0 | a thread is the demander, awake or asleep: an unlock leaves `RESERVED` and wakes it
+//! |
 //! | any | any | 1 | 0 | a thread is the demander, awake or asleep: an unlock leaves `RESERVED` and wakes it |
-//! | any | 1 | 1 | 1 | the owner has demanded in the heir's name; the heir, which takes `GRANT`, is the demander then |
+//! | any | 1 | 1 | 1 | the owner has demanded in the heir's name; the heir takes `GRANT` and becomes the
+//! demander |
 //!
-//! `HOT` says beside these that unlocks use a barrier of their own; `SHARED` and `FAIR` are set when the mutex is made.
+//! In addition, `HOT` says that unlocks use a barrier of their own; `SHARED` and `FAIR` are set when the
+//! mutex is made.
 //!
 //! # Memory ordering
 //!
-//! Taking the lock is an acquire, freeing it a release, of `word`: critical sections are ordered. Sleeping needs
-//! more: the sleeper writes `queue` then reads `word`, the unlocker writes `word` then reads `queue`, and not both
-//! may read the old value (Dekker). Usually that costs the unlocker a full barrier, on x86 as much as taking the
-//! lock. Here freeing is a plain store, and the sleeper pays: `membarrier(2)` makes every running thread pass a
-//! barrier, so the unlocker's two accesses are on one side of it each. If the store came before, the sleeper sees the
-//! lock free; if not, the unlocker's look at `queue` comes after and sees the sleeper. As a membarrier costs
-//! microseconds and an interrupt to others, its first use makes the lock `HOT`: unlocks use a barrier of their own,
-//! and sleepers need none, until `CALM` unlocks passed. Clearing `HOT` is a read-modify-write of `queue` by the
-//! owner; a sleeper that still found `HOT` in it came earlier in that word's modification order, so the owner and
-//! whoever gets the lock from it see that sleeper.
+//! Taking the lock is an acquire of `word`, freeing it a release: critical sections are ordered. Sleeping
+//! needs more: the sleeper writes `queue` then reads `word`, the unlocker writes `word` then reads `queue`,
+//! and the two must not both read the old value (Dekker). Usually the unlocker pays for this with a full
+//! barrier, which costs the same as taking the lock on x86. Here freeing is a plain store, and the sleeper pays:
+//! `membarrier(2)` makes every running thread pass a barrier, so each of the unlocker's two accesses is on one
+//! side of it. If the store came before it, the sleeper sees
+//! the lock free; if not, the unlocker's look at `queue` comes after it and sees the sleeper. A membarrier
+//! costs microseconds and interrupts other CPUs. So its first use makes the lock `HOT`: unlocks use a barrier
+//! of their own, and sleepers need none, until `CALM` unlocks passed. Clearing `HOT` is a read-modify-write
+//! of `queue` by the owner. A sleeper that still found `HOT` in it came earlier in that word's modification
+//! order, so the owner and every later owner see that sleeper.
 //!
 //! # Fairness
 //!
-//! Threads that arrive may overtake sleepers, since handing a lock to a thread that must first be scheduled would
-//! keep it unused meanwhile. An eighth of the time spinning threads may not become the heir, so that sleepers are
-//! woken, oldest first. An heir that finds the lock taken again and again naps for `NAP_NS`, about what being woken
-//! takes, and remains the heir. A thread that has slept and has waited for `STARVED_NS` sets `DEMAND`: the next unlock
-//! then leaves the lock `RESERVED`, and only the demander takes it. There is one demander at a time. A sleeper wakes up by
-//! itself to demand. Where more threads sleep than there are CPUs, that time grows by `STARVED_NS` for each sleeper of a CPU,
-//! because a demander that must first be scheduled costs a context switch. A thread that finds another demander sleeps for a
-//! fraction of the time; after a few such sleeps each is twice as long, so that a lock with a long critical section wakes its
-//! sleepers ever more seldom.
+//! Arriving threads may overtake sleepers, since handing a lock to a thread that must first be scheduled
+//! would leave it unused meanwhile. For an eighth of the time spinning threads may not become the heir, so
+//! that sleepers are woken, oldest first. An heir that finds the lock taken again and again naps for
+//! `NAP_NS`, about the time of a wake-up, and remains the heir. A thread that has slept and has waited
+//! for `STARVED_NS` sets `DEMAND`: the next unlock then leaves the lock `RESERVED`, and only the demander
+//! takes it. There is one demander at a time. A sleeper wakes up by itself to demand. Where more threads
+//! sleep than there are CPUs, that time grows by `STARVED_NS` for each sleeper per CPU, because a demander
+//! that must first be scheduled costs a context switch. A thread that finds another demander sleeps for a
+//! fraction of the time. After a few such sleeps the length of a sleep doubles, so that a lock with a long
+//! critical section wakes its sleepers ever more rarely.
 //!
-//! An owner can hand the lock over itself ([`RawMutex::unlock_fair`]): it sets `DEMAND` in the name of the heir, and
-//! `GRANT`, and leaves the lock `RESERVED`. The heir, which it wakes if there was none, takes `GRANT` for itself and is
-//! the demander then. An heir that ceases to be one, as it sleeps or gives up, takes `GRANT` along in that same
-//! compare-and-swap, so none is left without an heir. A *fair* mutex does so at each `TURN`-th unlock: a thread that
-//! sleeps with n others before it waits for at most (n + 1) × `TURN` unlocks, and for what waking an heir takes.
+//! An owner can hand the lock over itself ([`RawMutex::unlock_fair`]): it sets `DEMAND` in the name of the
+//! heir, and `GRANT`, and leaves the lock `RESERVED`. The heir, which the owner wakes if there was none,
+//! takes `GRANT` and is the demander from then on. An heir that sleeps or gives up clears `GRANT` in the same
+//! compare-and-swap, so no grant is left without an heir. A *fair* mutex hands the lock over at each
+//! `TURN`-th unlock. So a thread that sleeps behind n other threads waits for at most (n + 1) × `TURN`
+//! unlocks, plus the time that waking an heir takes.
 
 use crate::locks::backoff::Backoff;
 use crate::locks::probe;
@@ -90,17 +99,19 @@ const OFF_CPU: u32 = 4;
 /// From here on: the CPU on which the owner took the lock, plus one; 0 is unknown.
 const CPU_SHIFT: u32 = 8;
 
-/// An heir exists: unlocks need not wake anybody. The sign bit, so that "threads sleep and no heir" is `> 0`.
+/// An heir exists: unlocks need not wake a thread. The sign bit, so that "threads sleep and no heir" is `>
+/// 0`.
 const AWAKE: u32 = 1 << 31;
 /// A starved thread wants the next turn.
 const DEMAND: u32 = 1 << 30;
-/// In memory shared by processes: no membarrier across them, and no promise that a killed process would break.
+/// In memory shared by processes: no membarrier works across processes, and no demand, which a killed process
+/// would leave behind.
 const SHARED: u32 = 1 << 29;
 /// Unlocks use a barrier.
 const HOT: u32 = 1 << 28;
 /// The owner has demanded the next turn for the heir.
 const GRANT: u32 = 1 << 27;
-/// Hands over now and then; unlocks always use a barrier.
+/// Hands over at each `TURN`-th unlock; unlocks always use a barrier.
 const FAIR: u32 = 1 << 26;
 /// Threads that sleep or are about to.
 const SLEEPERS: u32 = FAIR - 1;
@@ -112,16 +123,16 @@ const NOBODY: u32 = 4;
 
 /// A thread that waited this long demands the next turn.
 const STARVED_NS: u64 = 1_000_000;
-/// A thread that found another demanding sleeps for this fraction of the time before it looks again.
+/// A thread that found another demander sleeps for this fraction of the time before it looks again.
 const LOOKS: u64 = 4;
-/// Sleeps that end by themselves until a thread sleeps for twice as long, and how often that doubles.
+/// Timed-out sleeps after which the length of a sleep doubles, and the largest number of doublings.
 const DOUBLES_AFTER: u32 = 4;
 const DOUBLINGS: u32 = 9;
-/// An heir that lost to threads that come back at once naps about as long as waking it would take.
+/// An heir that lost to threads that come back at once naps for about the time of a wake-up.
 const NAP_NS: u64 = 50_000;
 /// Unlocks with a barrier of their own after a membarrier: about what that cost, at a few ns each.
 const CALM: u16 = 1024;
-/// A fair mutex is handed over at each of so many unlocks.
+/// A fair mutex is handed over at every Nth unlock.
 const TURN: u16 = 128;
 
 /// An adaptive mutex without data. 16 bytes, valid when zeroed; never poisoned; not recursive.
@@ -132,27 +143,28 @@ const TURN: u16 = 128;
 pub struct RawMutex {
     word: AtomicU32,
     queue: AtomicU32,
-    /// Changes with every wake-up; what sleepers sleep on.
+    /// Changes with every wake-up; the word that sleepers sleep on.
     turn: Futex,
     /// Unlocks since the last membarrier; written by the owner, reset by sleepers. A hint.
     calm: AtomicU16,
-    /// Pauses that successful spinning took of late, in eighths. A hint.
+    /// Recent average of pauses that successful spinning took, in eighths. A hint.
     spin: AtomicU16,
 }
 
-/// What a thread on the slow path is.
+/// State of a thread on the slow path.
 #[derive(Default)]
 struct Waiter {
     heir: bool,
     demands: bool,
     slept: bool,
     attempts: u32,
-    /// Sleeps that ended by themselves.
+    /// Sleeps that timed out.
     timeouts: u32,
 }
 
 impl Waiter {
-    /// Until when it sleeps if nobody wakes it, to demand the lock then; `None` if it may not, or has.
+    /// The moment at which it wakes by itself to demand the lock; `None` if it may not demand, or has
+    /// demanded.
     fn patience(&self, queue: u32) -> Option<Instant> {
         if self.demands || queue & SHARED != 0 || !sys::demands_unwoken() {
             return None;
@@ -179,12 +191,13 @@ impl RawMutex {
     /// A free mutex for memory that several processes map.
     ///
     /// A process that is killed while it holds the mutex leaves it locked: see [`RobustMutex`](crate::RobustMutex).
-    /// One killed while it waits does no harm; for that, there is no hand-over to starved threads here.
+    /// A process that is killed while it waits does no harm; for this reason starved threads are not handed
+    /// the lock here.
     pub const fn new_shared() -> RawMutex {
         RawMutex::with_queue(SHARED)
     }
 
-    /// A free mutex for the threads of one process that bounds how often a sleeper is overtaken. What that costs:
+    /// A free mutex for the threads of one process that bounds how often a sleeper is overtaken. Its cost:
     /// docs/mutex.md.
     pub const fn new_fair() -> RawMutex {
         RawMutex::with_queue(FAIR)
@@ -204,7 +217,7 @@ impl RawMutex {
         std::ptr::from_ref(self).cast()
     }
 
-    /// Takes the mutex, waiting as long as it takes.
+    /// Takes the mutex, waiting without limit.
     #[inline]
     pub fn lock(&self) {
         let taken = taken();
@@ -228,7 +241,8 @@ impl RawMutex {
         }
     }
 
-    /// Whether some thread holds the mutex: true in the owner, else old news.
+    /// Whether some thread holds the mutex. Exact in the owner; in other threads the answer may be out of
+    /// date.
     pub fn is_locked(&self) -> bool {
         self.word.load(Relaxed) & LOCKED != 0
     }
@@ -256,7 +270,7 @@ impl RawMutex {
         }
     }
 
-    /// Makes the mutex free in a child process after `fork`, whoever held it in the parent.
+    /// Makes the mutex free in a child process after `fork`, whatever thread of the parent held it.
     ///
     /// Only the thread that called `fork` lives on in the child; others that held the mutex or waited for it do not.
     /// So take the mutex in `pthread_atfork`'s `prepare` handler, unlock it in `parent`, and call this in `child`.
@@ -269,8 +283,8 @@ impl RawMutex {
         self.word.store(0, Release);
     }
 
-    /// Frees the mutex; if threads sleep, for one of them: the one that is being woken, or has slept longest. Not in
-    /// memory shared by processes, where it is a plain unlock.
+    /// Frees the mutex. If threads sleep, it is reserved for the one that is being woken or has slept
+    /// longest. In memory shared by processes this is a plain unlock.
     ///
     /// # Safety
     /// The calling thread holds it.
@@ -278,7 +292,7 @@ impl RawMutex {
         let mut queue = self.queue.load(Relaxed);
         loop {
             if queue & SLEEPERS == 0 || queue & (DEMAND | SHARED) != 0 {
-                // Nobody sleeps, or somebody has the next turn already.
+                // No thread sleeps, or some thread has the next turn already.
                 self.unlock_plainly();
                 return;
             }
@@ -289,12 +303,13 @@ impl RawMutex {
         }
         self.word.swap(RESERVED, SeqCst);
         if queue & AWAKE == 0 && self.wake(ANY, queue) == 0 {
-            // Nobody slept yet, so there may be no heir to take the grant.
+            // No thread slept yet, so there may be no heir to take the grant.
             self.announce(without_heir);
         }
         let queue = self.queue.load(SeqCst);
         if queue & DEMAND != 0 {
-            // An heir has the grant, or will; it may have taken it to sleep with before the lock was left to it.
+            // An heir has the grant, or will have it. It may have gone to sleep with the grant before the
+            // lock was left to it.
             if queue & GRANT == 0 {
                 self.wake(DEMANDER, queue);
             }
@@ -308,7 +323,7 @@ impl RawMutex {
         }
     }
 
-    /// Unlock with a barrier of its own, and with a demander in mind.
+    /// Unlock with a barrier, which also serves a demander.
     #[cold]
     #[inline(never)]
     fn unlock_hot(&self) {
@@ -325,7 +340,7 @@ impl RawMutex {
         self.unlock_plainly();
     }
 
-    /// With a barrier.
+    /// Unlock with a barrier.
     fn unlock_plainly(&self) {
         let queue = self.queue.load(Relaxed);
         if queue & (HOT | FAIR) == HOT {
@@ -340,9 +355,9 @@ impl RawMutex {
         self.word.swap(free, SeqCst);
         let mut queue = self.queue.load(SeqCst);
         if free == RESERVED && queue & DEMAND == 0 {
-            // The demander gave up between the two looks; it may have seen the lock taken still.
+            // The demander gave up between the two looks, and may still have seen the lock taken.
             let _ = self.word.compare_exchange(RESERVED, 0, SeqCst, SeqCst);
-            // Only now is it free: who saw it reserved meanwhile sleeps.
+            // The lock becomes free only here: threads that saw it reserved meanwhile sleep.
             queue = self.queue.load(SeqCst);
         }
         if needs_wake(queue) || queue & DEMAND != 0 {
@@ -350,7 +365,7 @@ impl RawMutex {
         }
     }
 
-    /// After the lock was freed: wakes a sleeper if nobody is awake to take it.
+    /// After the lock was freed: wakes a sleeper if no thread is awake to take it.
     #[cold]
     #[inline(never)]
     fn attend(&self) {
@@ -381,10 +396,11 @@ impl RawMutex {
             if self.wake(ANY, queue) != 0 {
                 return;
             }
-            // Nobody slept yet: who was about to sees the new turn and stays awake. But unlocks since have relied on
-            // an heir, so they may have left sleepers. One more wake-up, with no heir claimed that might not exist.
+            // No thread slept yet: a thread that was about to sleep sees the new turn and stays awake. But
+            // unlocks since then have relied on an heir, so they may have left sleepers. Make one more
+            // wake-up, without claiming an heir that might not exist.
             queue = self.announce(without_heir);
-            // Of an owner that took the mark for an heir.
+            // The demand of an owner that took `AWAKE` for an heir.
             if queue & DEMAND == 0 {
                 let _ = self.word.compare_exchange(RESERVED, 0, SeqCst, SeqCst);
             }
@@ -400,19 +416,20 @@ impl RawMutex {
         self.turn.wake(1, bits, queue & SHARED != 0)
     }
 
-    /// Changes the queue to something that unlocks must see from now on; returns the new value.
+    /// Changes the queue in a way that unlocks must see from then on. Returns the new value.
     fn announce(&self, change: impl Fn(u32) -> u32) -> u32 {
         let mut queue = self.queue.load(Relaxed);
         loop {
-            // Shared memory has no membarrier: its unlocks always use a barrier of their own, and so do fair ones.
+            // Membarrier does not work across processes: unlocks of shared memory always use a barrier, and
+            // so do fair ones.
             let new = change(queue) | if queue & (SHARED | FAIR) == 0 { HOT } else { 0 };
             match self.queue.compare_exchange(queue, new, SeqCst, Relaxed) {
                 Ok(_) => {
                     if queue & (HOT | SHARED | FAIR) == 0 {
                         self.calm.store(0, Relaxed);
                         if !sys::heavy_barrier() {
-                            // No membarrier here: an unlock that did not see HOT is over within its store buffer's
-                            // time, far less than this.
+                            // This kernel has no membarrier. An unlock that did not see HOT is complete once
+                            // its store buffer has drained, which takes far less time than this.
                             sys::without_barrier();
                         }
                     }
@@ -446,7 +463,7 @@ impl RawMutex {
             if waiter.heir && waiter.slept && !waiter.demands {
                 seen = self.word.load(Relaxed);
                 if seen & OFF_CPU == 0 && now.since(start) < self.starved() {
-                    // Nobody else is woken meanwhile, and the owner need not do it.
+                    // No other thread is woken meanwhile, and the owner need not wake one.
                     let nap = now.plus(NAP_NS);
                     let turn = self.turn.load(Relaxed);
                     self.turn.wait(turn, NOBODY, Some(deadline.map_or(nap, |d| d.min(nap))), false);
@@ -456,7 +473,7 @@ impl RawMutex {
             if waiter.slept && !waiter.demands && now.since(start) >= self.starved() {
                 waiter.demands = self.demand();
                 if waiter.demands {
-                    // The next unlock is for this thread: better to be awake then.
+                    // The next unlock serves this thread, which should be awake then.
                     seen = self.word.load(Relaxed);
                     continue;
                 }
@@ -501,7 +518,7 @@ impl RawMutex {
         };
         probe::mutex_spin(self.address(), waiter.attempts);
         let pauses = if won { backoff.spent.min(u32::from(u16::MAX / 8)) as u16 } else { 0 };
-        // Eight times the moving average over about eight.
+        // Eight times the moving average over about eight values.
         self.spin.store(learned - learned / 8 + pauses, Relaxed);
         won
     }
@@ -518,11 +535,11 @@ impl RawMutex {
         }
     }
 
-    /// With the lock held: hands back what the waiter was. The own unlock will see it.
+    /// With the lock held: clears the waiter's marks. The own unlock will see it.
     fn settle(&self, waiter: &Waiter) {
         let gone = if waiter.heir { AWAKE } else { 0 } | if waiter.demands { DEMAND } else { 0 };
         if gone != 0 {
-            // A grant that an heir did not need: the lock was free again before it was left to the heir.
+            // A grant that an heir did not need: the lock became free again before it was left to the heir.
             let needless = |queue| if waiter.heir && queue & GRANT != 0 { GRANT | DEMAND } else { 0 };
             let mut queue = self.queue.load(Relaxed);
             while let Err(now) =
@@ -533,12 +550,12 @@ impl RawMutex {
         }
     }
 
-    /// As the heir: takes what the owner has demanded in its name.
+    /// As the heir: takes the demand that the owner made in its name.
     fn take_grant(&self) -> bool {
         self.queue.load(Relaxed) & GRANT != 0 && self.queue.fetch_and(!GRANT, SeqCst) & GRANT != 0
     }
 
-    /// Asks for the next turn; there is one demander at a time.
+    /// Demands the next turn; there is one demander at a time.
     fn demand(&self) -> bool {
         let queue = self.queue.load(Relaxed);
         queue & SHARED == 0 && self.queue.fetch_or(DEMAND, SeqCst) & DEMAND == 0
@@ -558,9 +575,9 @@ impl RawMutex {
             (queue & !heir) + 1
         });
         waiter.heir = false;
-        // `DEMAND` stays set, and is this thread's own.
+        // `DEMAND` stays set, and belongs to this thread.
         waiter.demands |= granted.get();
-        // Only now is it certain that an unlock after this look wakes someone.
+        // Only from here on is it certain that an unlock after this look wakes a thread.
         let seen = self.word.load(SeqCst);
         if !(seen == 0 || (seen == RESERVED && waiter.demands)) {
             probe::mutex_block(self.address());
@@ -572,14 +589,14 @@ impl RawMutex {
             let woken = self.turn.wait(turn, bits, until, queue & SHARED != 0);
             waiter.timeouts += u32::from(woken == Wait::TimedOut);
             probe::mutex_wakeup(self.address());
-            // A wake-up of ANY made this thread the heir; the demander has a right of its own.
+            // A wake-up of ANY made this thread the heir; a demander has the next turn anyway.
             waiter.heir = woken == Wait::Woken && !waiter.demands && queue & SHARED == 0;
             waiter.slept = true;
         }
         self.queue.fetch_sub(1, SeqCst);
     }
 
-    /// Leaves without the lock; what others rely on is passed on.
+    /// Leaves without the lock, and passes on the duties that other threads rely on.
     fn give_up(&self, waiter: &mut Waiter) {
         let gone = if waiter.heir { AWAKE } else { 0 } | if waiter.demands { DEMAND } else { 0 };
         if gone == 0 {
@@ -599,13 +616,14 @@ impl RawMutex {
     }
 }
 
-/// How long a thread waits before it demands the next turn, in nanoseconds: longer where more sleep than there are CPUs.
+/// How long a thread waits before it demands the next turn, in nanoseconds: longer if more threads sleep than
+/// there are CPUs.
 pub(crate) fn starved(queue: u32) -> u64 {
     let sleepers = u64::from(queue & SLEEPERS);
     STARVED_NS.max(sleepers * STARVED_NS / u64::from(sys::cpus().max(1)))
 }
 
-/// The queue when it turns out that nobody is the heir: what was granted to it is not, either.
+/// The queue without an heir, and without the grant to that heir.
 fn without_heir(queue: u32) -> u32 {
     if queue & GRANT != 0 { queue & !(AWAKE | DEMAND | GRANT) } else { queue & !AWAKE }
 }

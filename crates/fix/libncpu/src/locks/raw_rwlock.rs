@@ -7,13 +7,15 @@
 //!
 //! # Invariant
 //!
-//! A thread writes only while it holds `writer`, has `closed` set and has found all readers gone: the sum over the
-//! slots is 0. A reader reads only if it was counted in and then found `closed` unset, or was counted in with
-//! `writer` held, when no writer can be. A reader may be counted out on another slot than it was counted in on: what
-//! a writer adds up misses at most those that entered after `closed` was set and leave again without having read.
+//! A thread writes only while it holds `writer`, has `closed` set and has found all readers gone: the sum
+//! over the slots is 0. A reader reads only if it was counted in and then found `closed` unset, or was
+//! counted in with `writer` held, when there can be no writer. A reader may be counted out on another slot
+//! than it was counted in on. A writer's sum misses at most the readers that entered after `closed` was set
+//! and leave again without having read.
 //!
-//! The *upgradable* reader is the one that holds `writer` and has not set `closed`: others read beside it, nobody
-//! writes, and none of them waits for it, so that it can close the lock at any time and wait for them to leave.
+//! The *upgradable* reader is the thread that holds `writer` and has not set `closed`. Other threads read
+//! beside it, no thread writes, and no reader waits for it, so it can close the lock at any time and wait for
+//! the readers to leave.
 //!
 //! # Memory ordering
 //!
@@ -23,7 +25,8 @@
 //!
 //! # Fairness
 //!
-//! Readers that find the lock closed queue up at `writer`, where waiting has a bound: neither side starves the other.
+//! Readers that find the lock closed queue up at `writer`, which bounds the waiting time: neither side
+//! starves the other.
 
 use crate::locks::backoff::Backoff;
 use crate::locks::probe;
@@ -52,7 +55,7 @@ impl RawRwLock {
         })
     }
 
-    /// Takes the lock for reading. Returns the slot, which `unlock_read` may be told.
+    /// Takes the lock for reading. Returns the slot, which the caller may pass to `unlock_read`.
     #[inline]
     pub fn read(&self) -> usize {
         let slot = self.readers.here();
@@ -116,7 +119,7 @@ impl RawRwLock {
     #[inline]
     pub unsafe fn unlock_read(&self, slot: Option<usize>) {
         let slot = slot.unwrap_or_else(|| self.readers.here());
-        // The sum counts; a slot may wrap below zero.
+        // Only the sum counts; a single slot may wrap below zero.
         self.readers[slot].fetch_sub(1, SeqCst);
         if self.closed.load(SeqCst) {
             self.tell_writer();
@@ -162,8 +165,8 @@ impl RawRwLock {
         false
     }
 
-    /// Takes the lock for reading beside other readers, with the right to become the writer: one thread at a time. It
-    /// must not read in the usual way at the same time.
+    /// Takes the lock for reading beside other readers, with the right to become the writer. Only one thread
+    /// can hold it so, and that thread must not call `read` at the same time.
     pub fn upgradable(&self) {
         if !self.writer.try_lock() {
             probe::read_slow(self.address());
@@ -172,7 +175,7 @@ impl RawRwLock {
         }
     }
 
-    /// Makes the upgradable reader the writer, when the other readers have left; nobody writes in between.
+    /// Makes the upgradable reader the writer once the other readers have left; no thread writes in between.
     ///
     /// # Safety
     /// This thread holds the lock upgradable, and then for writing.
@@ -180,7 +183,7 @@ impl RawRwLock {
         self.close(false, None);
     }
 
-    /// Makes the writer the upgradable reader: others may read again.
+    /// Makes the writer the upgradable reader: other threads may read again.
     ///
     /// # Safety
     /// This thread holds the lock for writing, and then upgradable.
@@ -197,8 +200,8 @@ impl RawRwLock {
         unsafe { self.writer.unlock() };
     }
 
-    /// With `writer` held: closes the lock and waits for readers to leave. False, and it is closed still, if the
-    /// deadline passed before.
+    /// With `writer` held: closes the lock and waits for readers to leave. Returns false, with the lock still
+    /// closed, if the deadline passes first.
     fn close(&self, mut waited: bool, deadline: Option<Instant>) -> bool {
         self.closed.store(true, SeqCst);
         let mut backoff = Backoff::new(0);
@@ -223,7 +226,7 @@ impl RawRwLock {
         true
     }
 
-    /// Takes the lock for writing if nobody has it.
+    /// Takes the lock for writing if it is free.
     pub fn try_write(&self) -> bool {
         if !self.writer.try_lock() {
             return false;
@@ -247,17 +250,17 @@ impl RawRwLock {
         unsafe { self.writer.unlock() };
     }
 
-    /// Makes the lock free in a child process after `fork`, whoever held it in the parent.
+    /// Makes the lock free in a child process after `fork`, whatever thread of the parent held it.
     ///
-    /// Threads that read or wrote in the parent are not in the child, and never leave. So write-lock it in
-    /// `pthread_atfork`'s `prepare` handler, unlock it in `parent`, and call this in `child`.
+    /// Threads that read or wrote in the parent do not exist in the child, and never leave. So write-lock it
+    /// in `pthread_atfork`'s `prepare` handler, unlock it in `parent`, and call this in `child`.
     ///
     /// # Safety
     /// No other thread of this process uses the lock, and its data are consistent.
     pub unsafe fn reset_after_fork(&self) {
         self.readers.iter().for_each(|count| count.store(0, Relaxed));
         self.closed.store(false, Release);
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         unsafe { self.writer.reset_after_fork() };
     }
 

@@ -5,18 +5,18 @@ use crate::sys::{self, ALL, Futex, Instant, Ordering};
 use Ordering::{Acquire, Relaxed, Release};
 use std::cell::Cell;
 
-/// Threads sleep, or may.
+/// Threads sleep, or may sleep.
 const WAITERS: u32 = 1 << 31;
-/// How often a sleeper looks whether the owner is alive.
+/// How often a sleeper checks whether the owner is alive.
 const LOOK_NS: u64 = 50_000_000;
 
-/// What taking a [`RobustMutex`] came to.
+/// Result of taking a [`RobustMutex`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// The owner before this one unlocked.
+    /// The previous owner unlocked the mutex.
     Clean,
-    /// The owner before this one ended while it held the mutex: the data may be half changed. The caller holds the
-    /// mutex, mends the data and unlocks.
+    /// The previous owner ended while it held the mutex, so the data may be half changed. The caller holds
+    /// the mutex, repairs the data and unlocks.
     OwnerDied,
 }
 
@@ -27,7 +27,7 @@ pub enum NotTaken {
     Deadlock,
     /// The deadline passed.
     TimedOut,
-    /// Somebody holds it.
+    /// Another thread holds it.
     Busy,
 }
 
@@ -44,8 +44,9 @@ impl std::fmt::Display for NotTaken {
 impl std::error::Error for NotTaken {}
 
 thread_local! {
-    /// The process by its generation, and how many this thread holds there: one that holds none is not the owner that
-    /// an old word names by the same ID. A forked child's thread holds none, whatever its parent's held.
+    /// The process by its generation, and the number of robust mutexes that this thread holds in it. A thread
+    /// that holds none is not the owner that an old word names by the same ID. A forked child's thread holds
+    /// none, whatever its parent held.
     static HELD: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
 }
 
@@ -59,33 +60,36 @@ fn held() -> u32 {
 /// A mutex, in memory of one process or shared by several, that is taken over when its owner ends without unlocking:
 /// a thread that returned, a process that was killed. 4 bytes, valid when zeroed.
 ///
-/// The word holds the owner's thread ID. A thread that would sleep, and one that slept for 50 ms, looks in
-/// `/proc/<tid>/stat` whether the owner still lives. Nothing is registered with the kernel, whose list of robust
-/// futexes belongs to the C library. So:
+/// The word holds the owner's thread ID. A thread that is about to sleep, and one that slept for 50 ms,
+/// checks in `/proc/<tid>/stat` whether the owner still lives. Nothing is registered with the kernel, whose
+/// list of robust futexes belongs to the C library. So:
 ///
 /// - processes that share the mutex must be in one PID namespace, with `/proc` mounted and visible to them;
-/// - should the dead owner's thread ID be given to a new thread, the mutex stays locked until that one ends, or asks
-///   for the mutex itself, which then is taken over if the thread holds no other robust mutex, else a deadlock;
-/// - a process that holds it and calls `execve` holds it still, until it ends;
-/// - in memory that a forked child has a copy of, the copy names an owner in the parent, and waits for its end: see
-///   [`RobustMutex::reset_after_fork`].
+/// - if the dead owner's thread ID is given to a new thread, the mutex stays locked until that thread ends or
+///   tries to take the mutex itself. It then takes the mutex over if it holds no other robust mutex, and gets
+///   a deadlock error otherwise;
+/// - a process that holds it and calls `execve` still holds it, until the process ends;
+/// - in memory that a forked child has a copy of, the copy names an owner in the parent, and the child waits
+///   for the end of that owner: see [`RobustMutex::reset_after_fork`].
 ///
-/// The thread's ID is asked of the kernel once; a child asks anew, however it was made (`fork`, `_Fork`, `clone`), but
-/// for one that `vfork` lends its parent's memory: it must not touch a lock.
+/// A thread's ID is read from the kernel once. A child reads it anew, however it was made (`fork`, `_Fork`,
+/// `clone`), except a `vfork` child, which uses its parent's memory and must not touch a lock.
 ///
 /// An owner that locks again gets [`NotTaken::Deadlock`]. An unlock by any other thread fails and changes nothing.
 ///
 /// # Where owners may die
 ///
-/// With the word taken: found dead by the next look. As a waiter, asleep or spinning: `WAITERS` may stay set, which
-/// costs an unlock a wake-up of nobody. Between freeing the word and the wake-up: sleepers look again after 50 ms, and
-/// find the word free. As the heir of a dead owner: the next is told that the owner died, again.
+/// With the word taken: the next look finds the owner dead. As a waiter, asleep or spinning: `WAITERS` may
+/// stay set, which costs an unlock one needless wake-up. Between freeing the word and the wake-up: sleepers
+/// look again after 50 ms, and find the word free. As the heir of a dead owner: the next thread gets
+/// `OwnerDied` again.
 ///
 /// # Invariant and ordering
 ///
-/// The word is 0 or an owner's ID, with `WAITERS` if threads may sleep; one compare-and-swap takes it from 0 or from
-/// a dead owner, so there is one heir. Acquire on taking, release on freeing. A sleeper sets `WAITERS` before it
-/// sleeps, on the value it sleeps on, and an owner that slept keeps it set, since others may sleep still.
+/// The word is 0 or an owner's ID, with `WAITERS` if threads may sleep. One compare-and-swap takes it from 0
+/// or from a dead owner, so there is one heir. Taking is an acquire, freeing a release. A sleeper sets
+/// `WAITERS` before it sleeps, on the value that it sleeps on, and an owner that slept keeps `WAITERS` set,
+/// since other threads may still sleep.
 #[repr(transparent)]
 pub struct RobustMutex {
     word: Futex,
@@ -97,8 +101,8 @@ impl RobustMutex {
         RobustMutex { word: Futex::new(0) }
     }
 
-    /// Frees the copy of the mutex that a child of `fork` has in private memory, whoever held it in the parent: for
-    /// `pthread_atfork`'s child handler, if the prepare handler took it.
+    /// Frees the copy of the mutex that a child of `fork` has in private memory, whatever thread of the
+    /// parent held it. For `pthread_atfork`'s child handler, if the prepare handler took the mutex.
     ///
     /// # Safety
     /// The memory is not shared with the parent, no other thread of this process uses the mutex, and its data are
@@ -141,7 +145,7 @@ impl RobustMutex {
         true
     }
 
-    /// Takes the mutex from the dead owner whose ID is in `seen`.
+    /// Takes the mutex over from the dead owner with the ID in `seen`.
     fn take_over(&self, me: u32, seen: u32) -> Option<Taken> {
         let owner = seen & !WAITERS;
         let dead = if owner == me { held() == 0 } else { owner != 0 && !sys::thread_lives(owner) };
@@ -185,7 +189,8 @@ impl RobustMutex {
             }
             let now = Instant::now();
             if deadline.is_some_and(|deadline| now >= deadline) {
-                // A wake-up that came to this thread is another's: WAITERS may be gone with it.
+                // The wake-up that this thread consumed may have been meant for another, and WAITERS may be
+                // cleared with it.
                 if waiters != 0 {
                     self.word.wake(1, ALL, true);
                 }
@@ -199,7 +204,7 @@ impl RobustMutex {
     }
 }
 
-/// Counts what was taken.
+/// Counts a mutex that was taken.
 #[inline]
 fn count(taken: Result<Taken, NotTaken>) -> Result<Taken, NotTaken> {
     if taken.is_ok() {

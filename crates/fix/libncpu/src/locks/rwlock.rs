@@ -9,7 +9,7 @@ use std::ops::{Deref, DerefMut};
 
 /// Many readers or one writer: readers on different CPUs share nothing ([`raw_rwlock`](crate::locks::raw_rwlock)).
 ///
-/// A thread that reads and asks for the lock again may wait for a writer that waits for it.
+/// A thread that reads and takes the lock again may wait for a writer that waits for this thread.
 ///
 /// ```
 /// let table = libncpu::RwLock::new(vec![1, 2])?;
@@ -27,7 +27,7 @@ unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
 // SAFETY: `&T` goes to several threads at once, hence `Sync`; `&mut T` to one, hence `Send`.
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
 
-/// The right to read; dropping it ends it.
+/// The right to read, until dropped.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct ReadGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
@@ -35,7 +35,7 @@ pub struct ReadGuard<'a, T: ?Sized> {
     thread: PhantomData<*const ()>,
 }
 
-/// The right to write; dropping it ends it.
+/// The right to write, until dropped.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct WriteGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
@@ -47,7 +47,7 @@ unsafe impl<T: ?Sized + Sync> Sync for ReadGuard<'_, T> {}
 // SAFETY: a shared guard gives `&T` only.
 unsafe impl<T: ?Sized + Sync> Sync for WriteGuard<'_, T> {}
 
-/// The right to read, and to become the writer; dropping it ends it.
+/// The right to read and to become the writer, until dropped.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct UpgradableGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
@@ -55,20 +55,20 @@ pub struct UpgradableGuard<'a, T: ?Sized> {
 }
 
 impl<'a, T: ?Sized> UpgradableGuard<'a, T> {
-    /// Waits for the other readers to leave and becomes the writer; nobody writes in between.
+    /// Waits for the other readers to leave and becomes the writer; no thread writes in between.
     pub fn upgrade(self) -> WriteGuard<'a, T> {
         let lock = std::mem::ManuallyDrop::new(self).lock;
-        // SAFETY: held upgradable by this thread, whose guard does not end that.
+        // SAFETY: held upgradable by this thread, whose guard was forgotten.
         unsafe { lock.raw.upgrade() };
         WriteGuard { lock, thread: PhantomData }
     }
 }
 
 impl<'a, T: ?Sized> WriteGuard<'a, T> {
-    /// Lets others read again, and keeps the right to become the writer.
+    /// Lets other threads read again, and keeps the right to become the writer.
     pub fn downgrade(self) -> UpgradableGuard<'a, T> {
         let lock = std::mem::ManuallyDrop::new(self).lock;
-        // SAFETY: held for writing by this thread, whose guard does not end that.
+        // SAFETY: held for writing by this thread, whose guard was forgotten.
         unsafe { lock.raw.downgrade() };
         UpgradableGuard { lock, thread: PhantomData }
     }
@@ -95,7 +95,7 @@ impl<T> RwLock<T> {
         Ok(RwLock { raw: RawRwLock::new()?, data: UnsafeCell::new(data) })
     }
 
-    /// The data; no lock is needed since nobody else has it.
+    /// The data. No lock is needed, because the caller owns it.
     pub fn into_inner(self) -> T {
         self.data.into_inner()
     }
@@ -129,14 +129,14 @@ impl<T: ?Sized> RwLock<T> {
         self.raw.write_until(deadline).then(|| WriteGuard { lock: self, thread: PhantomData })
     }
 
-    /// Takes the lock for reading beside other readers, as the one thread that may become the writer. Writers wait for
-    /// it. It must not [`read`](RwLock::read) at the same time.
+    /// Takes the lock for reading beside other readers, as the one thread that may become the writer. Writers
+    /// wait for it. It must not call [`read`](RwLock::read) at the same time.
     pub fn upgradable(&self) -> UpgradableGuard<'_, T> {
         self.raw.upgradable();
         UpgradableGuard { lock: self, thread: PhantomData }
     }
 
-    /// Takes the lock for writing if nobody has it.
+    /// Takes the lock for writing if it is free.
     pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
         self.raw.try_write().then(|| WriteGuard { lock: self, thread: PhantomData })
     }
@@ -168,14 +168,14 @@ impl<T: ?Sized> Deref for ReadGuard<'_, T> {
 impl<T: ?Sized> Deref for WriteGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: nobody else while this guard lives.
+        // SAFETY: no other thread has access while this guard lives.
         unsafe { &*self.lock.data.get() }
     }
 }
 
 impl<T: ?Sized> DerefMut for WriteGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: nobody else while this guard lives, and it is borrowed exclusively.
+        // SAFETY: no other thread has access while this guard lives, and the guard is borrowed exclusively.
         unsafe { &mut *self.lock.data.get() }
     }
 }

@@ -1,4 +1,4 @@
-//! A word on which one thread waits for its turn: how queue locks pass the lock on.
+//! A word on which one thread waits for its turn. Queue locks pass the lock on with it.
 
 use crate::locks::probe;
 use crate::sys::{self, ALL, Futex, Ordering, wake_at};
@@ -6,10 +6,10 @@ use Ordering::{Acquire, Relaxed, Release};
 
 const WAITING: u32 = 0;
 const SLEEPING: u32 = u32::MAX;
-/// Spinning on an own cache line disturbs nobody, so it may last longer than a switch takes.
+/// Spinning on an own cache line disturbs no other CPU, so it may last longer than a context switch takes.
 const SPIN_US: u32 = 10;
 
-/// Set by one thread, waited for by another, which alone reads it and then may free its memory.
+/// Set by one thread and awaited by another, which alone reads it and then may free its memory.
 pub(crate) struct Turn(Futex);
 
 impl Turn {
@@ -17,12 +17,12 @@ impl Turn {
         Turn(Futex::new(WAITING))
     }
 
-    /// Before the word is shown to others.
+    /// Resets the word. To be called before other threads can see it.
     pub(crate) fn reset(&self) {
         self.0.store(WAITING, Relaxed);
     }
 
-    /// Waits until it is granted and returns what came with it. An acquire. `lock` is the address that tracers see.
+    /// Waits for the grant and returns its value. An acquire. `lock` is the address that tracers see.
     pub(crate) fn wait(&self, lock: *const ()) -> u32 {
         for _ in 0..sys::pauses_per_us() * SPIN_US {
             let seen = self.0.load(Acquire);
@@ -45,9 +45,10 @@ impl Turn {
         }
     }
 
-    /// Grants the turn with a `what` that is neither 0 nor `u32::MAX`; returns whether the waiter was asleep. A release.
+    /// Grants the turn with a `what` that is neither 0 nor `u32::MAX`. Returns whether the waiter was asleep.
+    /// A release.
     ///
-    /// The waiter may return, and the word be gone, before the wake-up: that is only an address.
+    /// The waiter may return, and the word be freed, before the wake-up, which uses only the address.
     pub(crate) fn grant(&self, what: u32) -> bool {
         debug_assert!(what != WAITING && what != SLEEPING);
         let address = self.0.address();

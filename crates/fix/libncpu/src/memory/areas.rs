@@ -1,9 +1,9 @@
-//! What the process has mapped where: asked of the kernel area by area, or read as `/proc/self/maps` where that can't
-//! be. Allocates nothing.
+//! The memory areas that the process has mapped. The kernel is queried area by area, or `/proc/self/maps` is
+//! read where it does not support that. Allocates nothing.
 
 use crate::sys::kernel::{self, call};
 
-/// A mapped area, as far as it was asked for.
+/// A mapped area, as far as the query covers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Area {
     /// Its first byte.
@@ -12,36 +12,37 @@ pub struct Area {
     pub end: usize,
     /// `PROT_READ`, `PROT_WRITE`, `PROT_EXEC`.
     pub protection: i32,
-    /// Whether writes are seen by others: `MAP_SHARED`.
+    /// Whether other processes see writes: `MAP_SHARED`.
     pub shared: bool,
-    /// Bytes of its pages; 0 is not known.
+    /// Page size in bytes; 0 if unknown.
     pub page: usize,
-    /// The file behind it, if there is one.
+    /// The inode of the file behind it; 0 for anonymous memory.
     pub inode: u64,
 }
 
-/// So much of `/proc/self/maps` is read to find an area: where there are more before it, looking costs more than is
-/// gained.
+/// At most this much of `/proc/self/maps` is read to find an area: with more text before it, the search costs
+/// more than it gains.
 const TEXT: usize = 256 << 10;
 
-/// Is shown an area, and says whether it wants more.
+/// Receives an area, and returns whether to continue.
 pub type Take<'a> = &'a mut dyn FnMut(&Area) -> bool;
 
-/// Calls `each` with the areas that overlap `from..to`, in order, until it says false.
+/// Calls `each` with the areas that overlap `from..to`, in order, until it returns false.
 ///
 /// # Errors
-/// The kernel doesn't tell: there is no `/proc`, no descriptor is free, or there are too many areas before these.
+/// The kernel does not report areas: `/proc` is not mounted, no descriptor is free, or too many areas lie before
+/// these.
 pub fn each(from: usize, to: usize, each: Take<'_>) -> Result<(), i32> {
     let path = c"/proc/self/maps".as_ptr() as usize;
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
     // SAFETY: a C string.
     let file = unsafe { call(libc::SYS_openat, [libc::AT_FDCWD as usize, path, flags, 0, 0, 0]) }?;
     let done = match query(file, from, to, each) {
-        // No such request, before Linux 6.11.
+        // The request does not exist before Linux 6.11.
         Err(libc::ENOTTY | libc::EINVAL | libc::ENOSYS) => read(file, from, to, each),
         done => done,
     };
-    // SAFETY: our own.
+    // SAFETY: our own descriptor.
     let _ = unsafe { call(libc::SYS_close, [file, 0, 0, 0, 0, 0]) };
     done
 }
@@ -79,7 +80,7 @@ fn query(file: usize, from: usize, to: usize, each: Take<'_>) -> Result<(), i32>
             address: at as u64,
             ..Query::default()
         };
-        // SAFETY: the kernel writes this structure, whose size it is told.
+        // SAFETY: the kernel writes this structure; the request contains its size.
         match unsafe { call(libc::SYS_ioctl, [file, QUERY, (&raw mut query) as usize, 0, 0, 0]) } {
             Ok(_) => {}
             Err(libc::ENOENT) => break,
@@ -117,7 +118,7 @@ impl Lines {
         rest: false,
     };
 
-    /// Takes a byte; at the end of a line, the area it told.
+    /// Takes a byte. Returns the area at the end of its line.
     fn take(&mut self, byte: u8) -> Option<Area> {
         if byte == b'\n' {
             let area = std::mem::replace(self, Lines::START).area;
@@ -151,7 +152,7 @@ fn read(file: usize, from: usize, to: usize, each: Take<'_>) -> Result<(), i32> 
     let mut buffer = [0u8; 1024];
     let (mut lines, mut before) = (Lines::START, 0);
     loop {
-        // SAFETY: writes at most so many bytes.
+        // SAFETY: writes at most that many bytes.
         let got =
             unsafe { call(libc::SYS_read, [file, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) };
         let got = match got {
@@ -168,7 +169,7 @@ fn read(file: usize, from: usize, to: usize, each: Take<'_>) -> Result<(), i32> 
             if area.start >= to || !each(&area) {
                 return Ok(());
             }
-            // Only what lies before is waste.
+            // Only text before the range is wasted work.
             before = 0;
         }
         before += got;
@@ -178,7 +179,8 @@ fn read(file: usize, from: usize, to: usize, each: Take<'_>) -> Result<(), i32> 
     }
 }
 
-/// How many of 64 places spread over a range have their page in memory: 0 to 64. Where the kernel doesn't tell, 64.
+/// The number of places, of 64 spread over a range, with their page in memory: 0 to 64. 64 if the kernel does
+/// not report it.
 pub fn resident(at: usize, length: usize) -> usize {
     const PLACES: usize = 64;
     let page = kernel::page();
@@ -188,7 +190,7 @@ pub fn resident(at: usize, length: usize) -> usize {
         let at = at + pages / PLACES * place * page;
         // SAFETY: writes a byte for a page.
         match unsafe { call(libc::SYS_mincore, [at, page, (&raw mut present) as usize, 0, 0, 0]) } {
-            // A hole.
+            // A hole in the mapping.
             Err(libc::ENOMEM) => 0,
             Err(_) => 1,
             Ok(_) => present as usize & 1,
@@ -229,7 +231,7 @@ mod tests {
         assert_eq!((areas[0].protection, areas[0].inode), (libc::PROT_READ | libc::PROT_EXEC, 1312));
         assert_eq!((areas[2].protection, areas[2].shared, areas[2].inode), (0, false, 0));
         assert_eq!(areas[3].start, 0xffff_ffff_ff60_0000);
-        // What is no such text is no reason to fall over.
+        // Malformed text must not panic.
         all("\n\n----\nzz-zz qq\n999999999999999999999999999-1 rwxs 0 0 99999999999999999999999999 \n");
     }
 
@@ -246,7 +248,8 @@ mod tests {
     fn both_ways_tell_the_same() {
         let page = kernel::page();
         let at = kernel::map(8 * page).expect("memory");
-        // A page within, and those at both ends: other threads map memory beside it, which would become one area with it.
+        // A page within, and those at both ends: other threads map memory beside it, which would merge with
+        // it into one area.
         for unreadable in [0, 2, 7] {
             // SAFETY: our own memory.
             let split = unsafe { call(libc::SYS_mprotect, [at + unreadable * page, page, 0, 0, 0, 0]) };
@@ -271,7 +274,7 @@ mod tests {
         })
         .expect("areas");
         assert_eq!(count, 3);
-        // SAFETY: our own.
+        // SAFETY: our own memory and descriptor.
         unsafe {
             let _ = call(libc::SYS_close, [file, 0, 0, 0, 0, 0]);
             kernel::unmap(at, 8 * page).expect("unmap");
@@ -287,9 +290,9 @@ mod tests {
             // SAFETY: our own memory.
             unsafe { ((at + place * 4 * kernel::page()) as *mut u8).write(1) };
         }
-        // Only more where pages are huge.
+        // More than that only where pages are huge.
         assert!(resident(at, length) >= 16);
-        // SAFETY: our own.
+        // SAFETY: our own memory.
         unsafe { kernel::unmap(at, length).expect("unmap") };
     }
 }

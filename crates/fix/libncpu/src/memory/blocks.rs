@@ -1,4 +1,4 @@
-//! Large blocks of memory filled, zeroed and scanned by several CPUs, those nearest to each part.
+//! Fills, zeroes and scans large blocks of memory with several CPUs, those nearest to each part.
 //!
 //! # Where it comes from
 //!
@@ -8,16 +8,17 @@
 //!
 //! # How
 //!
-//! The block is cut into pieces of at most 64 MiB, which the caller and its helpers take as they finish. With several
-//! NUMA nodes, the kernel is asked where each piece's first page lies, pieces are queued by node, and each helper is
-//! kept on the CPUs of a node and takes of its node's queue first, then of the nearest that has any left.
+//! The block is cut into pieces of at most 64 MiB, which the caller and its helpers take one after the other.
+//! With several NUMA nodes, the kernel reports where each piece's first page lies, and pieces are queued by
+//! node. Each helper is kept on the CPUs of a node and takes from that node's queue first, then from the
+//! nearest that still has pieces.
 //!
 //! # Bad conditions
 //!
-//! Memory is read and written as by a loop of one's own: a page that cannot be made (a pool of huge pages used up, a
-//! file that became shorter) is a `SIGBUS`, and since helpers block signals, one that ends the process and which no
-//! handler sees. Use [`crate::memory::populate::populate`] first where that may be. Without threads, or memory for the queues,
-//! the caller does all.
+//! Memory is read and written as by a loop in the program. A page that cannot be made (a pool of huge pages
+//! used up, a file that became shorter) raises `SIGBUS`. Helpers block signals, so in a helper it ends the
+//! process without a handler being called. Use [`crate::memory::populate::populate`] first where that can
+//! happen. Without threads, or without memory for the queues, the caller does all the work.
 
 use crate::memory::crew;
 use crate::memory::populate::Helpers;
@@ -27,14 +28,14 @@ use crate::sys::kernel::call;
 use crate::sys::{self, Topology};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// What [`scan`] found.
+/// Result of [`scan`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Scan {
-    /// Words of 8 bytes that are as wanted; a shorter one at the end counts as one.
+    /// Words of 8 bytes that match; a shorter one at the end counts as one.
     pub equal: u64,
     /// Words in all.
     pub words: u64,
-    /// The byte at which the first word begins that is not as wanted.
+    /// The byte offset of the first word that does not match.
     pub first: Option<usize>,
 }
 
@@ -43,9 +44,9 @@ pub fn zero(memory: &mut [u8], helpers: Helpers) {
     fill(memory, 0, helpers);
 }
 
-/// Writes `word` over and over, in this machine's order of bytes, from the first byte on; cut off at the end.
+/// Writes `word` repeatedly, in this machine's byte order, from the first byte on; cut off at the end.
 pub fn fill(memory: &mut [u8], word: u64, helpers: Helpers) {
-    // SAFETY: exclusive and as long as told.
+    // SAFETY: exclusive, and that long.
     unsafe { fill_at(memory.as_mut_ptr(), memory.len(), word, helpers) }
 }
 
@@ -61,8 +62,8 @@ pub unsafe fn fill_at(at: *mut u8, length: usize, word: u64, helpers: Helpers) {
     });
 }
 
-/// Compares each word of 8 bytes with `word`, in this machine's order of bytes, from the first byte on; the last may be
-/// shorter.
+/// Compares each word of 8 bytes with `word`, in this machine's byte order, from the first byte on. The last
+/// word may be shorter.
 pub fn scan(memory: &[u8], word: u64, helpers: Helpers) -> Scan {
     let (equal, first) = (AtomicU64::new(0), AtomicUsize::new(usize::MAX));
     let at = memory.as_ptr() as usize;
@@ -88,7 +89,8 @@ pub fn scan(memory: &[u8], word: u64, helpers: Helpers) -> Scan {
 unsafe fn fill_piece(at: *mut u8, length: usize, word: u64) {
     let (words, rest) = (length / 8, length % 8);
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: so many words are writable. The processor's own way for long runs: whole lines, without reading them.
+    // SAFETY: this many words are writable. Long runs use the processor's own way: whole lines, without
+    // reading them.
     unsafe {
         std::arch::asm!("rep stosq", inout("rcx") words => _, inout("rdi") at => _, in("rax") word,
             options(nostack, preserves_flags));
@@ -104,10 +106,11 @@ unsafe fn fill_piece(at: *mut u8, length: usize, word: u64) {
     }
 }
 
-/// Without panics or anything of the thread's own: helpers run it.
+/// Without panics and without thread-local state, because helpers run it.
 fn scan_piece(piece: &[u8], word: u64) -> Scan {
     let mut found = Scan { words: piece.len().div_ceil(8) as u64, ..Scan::default() };
-    // Counted block by block, which the compiler makes vectors of; a block that has others is looked at closer.
+    // Counted block by block, which the compiler vectorises. A block with a mismatch is then examined word by
+    // word.
     let (blocks, rest) = piece.as_chunks::<4096>();
     let same = |bytes: &[u8]| {
         // The last word may be shorter.
@@ -135,42 +138,42 @@ fn scan_piece(piece: &[u8], word: u64) -> Scan {
     found
 }
 
-/// Pieces are at most so long, and whole words.
+/// The largest piece, in bytes; pieces are whole words.
 const LARGEST: usize = 64 << 20;
-/// What a thread should have to do, at least: some 50 µs.
+/// The least work for a thread: about 50 µs.
 const LEAST: usize = 512 << 10;
-/// Pieces for each thread: some cost more than others.
+/// Pieces for each thread, because some cost more than others.
 const EACH: usize = 32;
 
-/// Pieces of a node, in the order of all pieces.
+/// The pieces of a node, in the order of all pieces.
 struct Queue {
     next: AtomicUsize,
     end: usize,
 }
 
-/// Which pieces lie where.
+/// The pieces by node.
 struct Queues<'a> {
-    /// Pieces, by node.
+    /// Indices of pieces, sorted by node.
     order: Box<[u32]>,
     /// By index of node.
     nodes: Box<[Queue]>,
     topology: &'a Topology,
 }
 
-/// The kernel's number of the node that the first page of each piece of `size` bytes is on, negative if there is none;
-/// `None` where it doesn't tell.
+/// The kernel's number of the node that the first page of each piece of `size` bytes is on, negative if it
+/// has no page; `None` if the kernel does not report it.
 fn ask(at: usize, size: usize, count: usize) -> Option<Box<[i32]>> {
     let pages = boxed(count, |piece| at + piece * size).ok()?;
     let mut nodes = boxed(count, |_| -1i32).ok()?;
     let (from, to) = (pages.as_ptr() as usize, nodes.as_mut_ptr() as usize);
-    // SAFETY: both have this length; no target nodes: it only tells.
+    // SAFETY: both have this length; without target nodes the call only reports.
     unsafe { call(libc::SYS_move_pages, [0, count, from, 0, to, 0]) }.ok()?;
     Some(nodes)
 }
 
 impl<'a> Queues<'a> {
-    /// A queue for each node, given where each piece lies. Those whose pages are not there will be where they are
-    /// touched: `here`, an index.
+    /// A queue for each node, by the place of each piece. Pages that do not exist yet will be allocated on
+    /// the node of the thread that touches them: `here`, an index.
     fn new(lie: &[i32], here: usize, topology: &'a Topology) -> Result<Queues<'a>, OutOfMemory> {
         let index = |piece: usize| {
             usize::try_from(lie[piece]).ok().and_then(|id| topology.with_id(id)).unwrap_or(here)
@@ -192,11 +195,11 @@ impl<'a> Queues<'a> {
         Ok(Queues { order, nodes, topology })
     }
 
-    /// The next piece for a thread on a node: of that node, else of the nearest that has any.
+    /// The next piece for a thread on a node: of that node, otherwise of the nearest that has any.
     fn take(&self, node: usize) -> Option<usize> {
         self.topology.nearest(node).iter().find_map(|&near| {
             let queue = self.nodes.get(near)?;
-            // Asked first, so that an empty queue's line isn't written over and over.
+            // Read first, so that an empty queue's line is not written over and over.
             if queue.next.load(Relaxed) >= queue.end {
                 return None;
             }
@@ -205,14 +208,15 @@ impl<'a> Queues<'a> {
         })
     }
 
-    /// The home of helper number `helper` of `helpers`, from 0: each node has as many as its share of the pieces.
+    /// The node of helper number `helper` of `helpers`, from 0: each node has helpers in proportion to
+    /// its pieces.
     fn home(&self, helper: usize, helpers: usize) -> usize {
         let place = helper * self.order.len() / helpers;
         self.nodes.iter().position(|queue| place < queue.end).unwrap_or(0)
     }
 }
 
-/// Does `job(offset, length)` to all of a block, piece by piece.
+/// Calls `job(offset, length)` for all pieces of a block.
 fn each_piece(at: usize, length: usize, helpers: Helpers, job: &(dyn Fn(usize, usize) + Sync)) {
     let allowed = if length < 2 * LEAST { None } else { Cpus::allowed() };
     let cpus = allowed.map_or(1, |cpus| cpus.count().max(1));
@@ -257,7 +261,7 @@ fn each_piece(at: usize, length: usize, helpers: Helpers, job: &(dyn Fn(usize, u
 mod tests {
     use super::*;
 
-    /// What a scan must find, word by word.
+    /// The expected result of a scan, computed word by word.
     fn plain(memory: &[u8], word: u64) -> Scan {
         let wanted = word.to_ne_bytes();
         let equal = |chunk: &[u8]| chunk == &wanted[..chunk.len()];
@@ -294,7 +298,7 @@ mod tests {
     #[test]
     fn pieces_are_taken_near_first_and_once() {
         let topology = Topology::row(3, 2);
-        // Node 7 isn't known, and two pages aren't there: all three count as here, node 1.
+        // Node 7 is unknown and two pages do not exist: all three count as here, node 1.
         let lie = [2, 0, 0, 1, -14, 2, 7, 0, -2, 2];
         let queues = Queues::new(&lie, 1, &topology).expect("memory");
         assert_eq!([0, 1, 2].map(|helper| queues.home(helper, 3)), [0, 1, 1]);
@@ -308,7 +312,7 @@ mod tests {
     #[test]
     #[cfg(not(miri))]
     fn large_blocks_by_helpers() {
-        // No multiple of anything.
+        // A length that is not a multiple of any unit.
         let mut memory = vec![1u8; (37 << 20) + 4093];
         for helpers in [0, 1, 3, 16] {
             let helpers = Helpers(helpers);

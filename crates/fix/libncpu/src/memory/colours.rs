@@ -1,9 +1,9 @@
-//! Pages by cache colour: whoever takes pages gets them of all colours in turn, so that they do not compete for the same
-//! sets of a cache.
+//! Pages by cache colour. Pages are handed out in all colours in turn, so that they do not compete for the
+//! same sets of a cache.
 //!
-//! The kernels of Solaris did this for all processes. On Linux a program that knows the frames of its pages (a hypervisor, or
-//! root by `/proc/self/pagemap` on the machine itself) can do it for its own. Which colour a frame has is the caller's
-//! to tell, since processors choose sets differently.
+//! The kernels of Solaris did this for all processes. On Linux a program that knows the frames of its pages
+//! (a hypervisor, or root by `/proc/self/pagemap` on the machine itself) can do it for its own. The caller
+//! supplies a frame's colour, since processors choose sets differently.
 
 /// Pages that are free, by colour. For one thread.
 ///
@@ -21,35 +21,36 @@
 pub struct Pages {
     /// By colour; the page given last is taken first, since it is most likely cached.
     lists: Vec<Vec<usize>>,
-    /// The colour that is next.
+    /// The next colour to hand out.
     next: usize,
     free: usize,
 }
 
 impl Pages {
-    /// No pages yet, of so many colours; one at least.
+    /// An empty pool for this number of colours, at least one.
     pub fn new(colours: usize) -> Pages {
         Pages { lists: vec![Vec::new(); colours.max(1)], next: 0, free: 0 }
     }
 
-    /// How many pages are free.
+    /// The number of free pages.
     pub fn len(&self) -> usize {
         self.free
     }
 
-    /// Whether none is.
+    /// Whether no page is free.
     pub fn is_empty(&self) -> bool {
         self.free == 0
     }
 
-    /// Adds a page, new or taken before, by its address. Colours are counted modulo how many there are.
+    /// Adds a page, new or taken before, by its address. `colour` is taken modulo the number of colours.
     pub fn give(&mut self, page: usize, colour: usize) {
         let colours = self.lists.len();
         self.lists[colour % colours].push(page);
         self.free += 1;
     }
 
-    /// A page of the colour that is next, else of the next that has one; and its colour. `None` if no page is free.
+    /// A page of the next colour, or of the first colour after it that has one, and its colour. `None` if no
+    /// page is free.
     pub fn take(&mut self) -> Option<(usize, usize)> {
         let colours = self.lists.len();
         let colour = (0..colours).map(|i| (self.next + i) % colours).find(|&c| !self.lists[c].is_empty())?;
@@ -57,7 +58,8 @@ impl Pages {
         self.take_of(colour).map(|page| (page, colour))
     }
 
-    /// A page of this colour, for what is to compete with nothing else, or with that alone.
+    /// A page of this colour, for data that is to compete with no other data, or only with data of that
+    /// colour.
     pub fn take_of(&mut self, colour: usize) -> Option<usize> {
         let page = self.lists.get_mut(colour)?.pop()?;
         self.free -= 1;

@@ -2,28 +2,30 @@
 //!
 //! # Where it comes from
 //!
-//! Solaris chose its block copy at boot by the type of the processor, for the kernel and for libc alike, and on the T2
-//! by source alignment, target alignment and length as well, "approximately 2X faster than the previous routines"
-//! (Steve Sistare, "Block Copy", in what he wrote on the T2, 2007). glibc chooses by processor too; from it are the
-//! overlapping first and last vectors that spare a loop over single bytes, and copying large blocks two pages side by
-//! side.
+//! Solaris chose its block copy at boot by the type of the processor, for the kernel and for libc alike, and
+//! on the T2 also by source alignment, target alignment and length, "approximately 2X faster than the
+//! previous routines" (Steve Sistare, "Block Copy", about the T2, 2007). glibc chooses by processor too. From
+//! glibc come the overlapping first and last vectors that spare a loop over single bytes, and copying large
+//! blocks two pages side by side.
 //!
 //! # Which routine
 //!
 //! | size | routine |
 //! | --- | --- |
 //! | to 64 bytes | a few loads and stores, in the caller's own code |
-//! | to [`Tuning::rep`] | vectors as wide as the processor has, aligned at the target; backward where the target lies a little after the source modulo a page |
-//! | to [`Tuning::stream`] | `rep movsb` on Intel's with ERMS, else as above |
-//! | above | stores that pass the caches by, source fetched ahead |
+//! | to [`Tuning::rep`] | the processor's widest vectors, aligned at the target; backward where the target
+//! lies a little after the source modulo a page |
+//! | to [`Tuning::stream`] | `rep movsb` on Intel processors with ERMS, otherwise as above |
+//! | above | non-temporal stores, with the source prefetched |
 //!
 //! # Ordering
 //!
-//! Stores that pass the caches by are weakly ordered; each routine that uses them ends with a fence, so that a copy is
-//! ordered with what follows it in the program like any plain stores: published by a release store, it is seen whole.
+//! Non-temporal stores are weakly ordered. Each routine that uses them ends with a fence, so a copy is
+//! ordered with later accesses of the program like plain stores: published by a release store, it is seen
+//! whole.
 //!
-//! Which routine was chosen is kept in relaxed atomics: every routine is right for every size, so that a thread that
-//! sees some of them old and some new copies as well.
+//! The chosen routines are kept in relaxed atomics. Every routine is right for every size, so a thread that
+//! sees a mixture of old and new values still copies correctly.
 
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 #[path = "copy/arm.rs"]
@@ -44,11 +46,11 @@ pub use parallel::copy_parallel;
 use tuning::{COPY, CopyBySize, ZERO, ZeroBySize};
 pub use tuning::{Routine, Tuning};
 
-/// Blocks up to this size are copied where they are asked for, without a call by pointer.
+/// Blocks up to this size are copied at the call site, without a call by pointer.
 const SMALL: usize = 64;
 
-/// Copies `length` bytes. The contract is `memcpy`'s: what blocks that overlap come to is undefined, and checked in
-/// debug builds.
+/// Copies `length` bytes. The contract is `memcpy`'s: the result for overlapping blocks is undefined, and
+/// debug builds check for overlap.
 ///
 /// ```
 /// let (from, mut to) = (vec![7u8; 1000], vec![0u8; 1000]);
@@ -58,13 +60,13 @@ const SMALL: usize = 64;
 /// ```
 ///
 /// # Safety
-/// `length` bytes can be read at `from` and written at `to`, and the two do not overlap. Where `length` is 0 the
-/// pointers may be anything.
+/// `length` bytes can be read at `from` and written at `to`, and the two do not overlap. If `length` is 0 the
+/// pointers may have any value.
 #[inline]
 pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
     debug_assert!(
         length == 0 || (to as usize).abs_diff(from as usize) >= length,
-        "copy of {length} bytes from {from:p} to {to:p}: they overlap"
+        "copy of {length} bytes from {from:p} to {to:p}: the blocks overlap"
     );
     // SAFETY: the caller's promise.
     unsafe { copy_by_size(to, from, length) };
@@ -83,7 +85,7 @@ unsafe fn copy_by_size(to: *mut u8, from: *const u8, length: usize) -> c_int {
     0
 }
 
-/// As [`copy`], unchecked but for pointers that are null, which is `EINVAL` unless `length` is 0.
+/// As [`copy`], unchecked except that a null pointer is `EINVAL` unless `length` is 0.
 ///
 /// # Safety
 /// As for [`copy`], or null.
@@ -100,7 +102,7 @@ pub unsafe fn copy_for_c(to: *mut u8, from: *const u8, length: usize) -> c_int {
 /// Clears `length` bytes.
 ///
 /// # Safety
-/// `length` bytes can be written at `to`. Where `length` is 0 the pointer may be anything.
+/// `length` bytes can be written at `to`. If `length` is 0 the pointer may have any value.
 #[inline]
 pub unsafe fn fill_zero(to: *mut u8, length: usize) {
     // SAFETY: the caller's promise.

@@ -1,19 +1,21 @@
-//! Threads that help one call along and are gone when it returns.
+//! Threads that help with one call and end before it returns.
 //!
 //! # Why not pthreads
 //!
-//! What helps along `mmap`, `mlock` or `munmap` may be called with an allocator's locks held, in a signal handler, in
-//! a process that wants to stay single-threaded (`unshare`, `setns`). So a helper is a bare thread of the kernel's:
-//! made by `clone` on a stack of this module's, with all signals blocked, known to no libc. It allocates nothing,
-//! takes no lock, and shares the caller's thread-local storage, which it therefore must not touch: what it runs makes
-//! its system calls by [`crate::sys::kernel`] and does not panic. Since libc doesn't know of it, a program stays
-//! single-threaded in libc's eyes, whose locks and reference counts are cheaper then.
+//! Functions that assist `mmap`, `mlock` or `munmap` may be called with an allocator's locks held, in a
+//! signal handler, or in a process that must stay single-threaded (`unshare`, `setns`). So a helper is a bare
+//! kernel thread: made by `clone` on a stack of this module, with all signals blocked, unknown to libc. It
+//! allocates nothing, takes no lock, and shares the caller's thread-local storage, which it therefore must
+//! not touch: its code makes system calls by [`crate::sys::kernel`] and does not panic. Since libc does not
+//! know of it, a program stays single-threaded in libc's view, whose locks and reference counts are cheaper
+//! then.
 //!
 //! # Signals
 //!
-//! While helpers run, the caller's signals are blocked: a handler that left by `longjmp` would leave helpers behind
-//! that work for a call that is no more. The caller looks for signals between steps; when one waits, helpers end,
-//! signals are let in, and if the call is still there after that, it goes on with new helpers.
+//! While helpers run, the caller's signals are blocked: a handler that left by `longjmp` would leave helpers
+//! behind that work for a call that no longer exists. The caller checks for signals between steps. When a
+//! signal is pending, helpers end and signals are unblocked. If the call continues after the handler, it goes
+//! on with new helpers.
 //!
 //! # Memory ordering
 //!
@@ -24,22 +26,22 @@ use crate::sys::cpus::Cpus;
 use crate::sys::kernel::{self, call};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-/// Bytes of a helper's stack; what runs there is this crate's, and shallow.
+/// Bytes of a helper's stack. Only shallow code of this crate runs there.
 const STACK: usize = 128 << 10;
 /// The most helpers of one call.
 pub const MOST: usize = 1024;
 
-/// What all threads of a call do, over and over, each with a number of its own, until it says false. Number 0 is the
-/// caller.
+/// The step that all threads of a call repeat, each with its own number, until it returns false. Number 0 is
+/// the caller.
 pub type Step<'a> = &'a (dyn Fn(usize) -> bool + Sync);
 
-/// What is shared by the threads of a call.
+/// State shared by the threads of a call.
 struct Work<'a> {
     step: Step<'a>,
     stop: AtomicBool,
 }
 
-/// The lowest bytes of a helper's stack.
+/// At the lowest bytes of a helper's stack.
 struct Helper {
     /// The kernel's number of the thread; cleared by the kernel when it has ended.
     tid: AtomicI32,
@@ -48,17 +50,17 @@ struct Helper {
     cpus: *const Cpus,
 }
 
-/// Signals of a thread, as the kernel has them.
+/// A signal mask, in the kernel's form.
 #[derive(Clone, Copy)]
 struct Signals(u64);
 
 impl Signals {
-    /// Blocks all; returns those that were blocked before.
+    /// Blocks all signals; returns the previous mask.
     fn block() -> Result<Signals, i32> {
         Signals(u64::MAX).set()
     }
 
-    /// Blocks just these; returns those that were blocked before.
+    /// Sets this mask; returns the previous one.
     fn set(self) -> Result<Signals, i32> {
         let mut before = Signals(0);
         let (new, old) = ((&raw const self.0) as usize, (&raw mut before.0) as usize);
@@ -67,7 +69,7 @@ impl Signals {
         Ok(before)
     }
 
-    /// Whether one waits that these let through.
+    /// Whether a signal is pending that this mask lets through.
     fn waiting(self) -> bool {
         let mut pending = 0u64;
         // SAFETY: a set of 8 bytes.
@@ -76,8 +78,8 @@ impl Signals {
     }
 }
 
-/// Does `step` until there is no more to do, on this thread and up to `helpers` others, fewer where the kernel gives
-/// no more. `cpus` has the CPUs of helper number N, from 1; `None`: those of the caller.
+/// Repeats `step` until there is no more to do, on this thread and up to `helpers` others, or fewer if the
+/// kernel creates fewer. `cpus` returns the CPUs of helper number N, from 1; `None`: the CPUs of the caller.
 ///
 /// When this returns, the helpers are gone. `step` must neither panic nor use thread-local storage.
 pub fn run<'a>(helpers: usize, cpus: &dyn Fn(usize) -> Option<&'a Cpus>, step: Step<'_>) {
@@ -89,11 +91,11 @@ pub fn run<'a>(helpers: usize, cpus: &dyn Fn(usize) -> Option<&'a Cpus>, step: S
         // SAFETY: no helper is left. Memory of our own, whole: it cannot fail.
         let _ = unsafe { kernel::unmap(stacks, helpers * STACK) };
     }
-    // All of it where there can be no helpers; else it says at once that nothing is left.
+    // Does all of the work if there can be no helpers; otherwise returns at once, as nothing is left.
     while step(0) {}
 }
 
-/// Works until all is done, or until a signal came: then it returns true, and the signal was let in.
+/// Works until all is done, or until a signal is pending: then it delivers the signal and returns true.
 fn with_helpers<'a>(
     stacks: usize,
     helpers: usize,
@@ -112,7 +114,7 @@ fn with_helpers<'a>(
             work: (&raw const work).cast(),
             cpus: cpus(number).map_or(std::ptr::null(), |cpus| cpus as *const Cpus),
         };
-        // SAFETY: the lowest bytes of a stack that nobody has yet.
+        // SAFETY: the lowest bytes of a stack that is still unused.
         if !unsafe {
             place.write(helper);
             start(place)
@@ -132,15 +134,15 @@ fn with_helpers<'a>(
         // SAFETY: begun with its place written.
         unsafe { join(&*((stacks + (number - 1) * STACK) as *const Helper)) };
     }
-    // The mask that was: it cannot fail.
+    // The previous mask: this cannot fail.
     let _ = before.set();
     signalled
 }
 
-/// Starts a helper; false if the kernel has no thread for us.
+/// Starts a helper; false if the kernel creates no thread.
 ///
 /// # Safety
-/// `place` is written, and the lowest of a free stack.
+/// `place` is initialised, and lies at the lowest bytes of a free stack.
 unsafe fn start(place: *mut Helper) -> bool {
     let flags = libc::CLONE_VM
         | libc::CLONE_FS
@@ -150,7 +152,7 @@ unsafe fn start(place: *mut Helper) -> bool {
         | libc::CLONE_SYSVSEM
         | libc::CLONE_PARENT_SETTID
         | libc::CLONE_CHILD_CLEARTID;
-    // SAFETY: this thread's errno, which the caller's caller is not to see changed.
+    // SAFETY: this thread's errno, which must stay unchanged for the outer caller.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: the stack is the helper's alone; its place outlives it.
     unsafe {
@@ -165,7 +167,7 @@ unsafe fn start(place: *mut Helper) -> bool {
 }
 
 extern "C" fn helper(place: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: `start` was given it, and who began the helper waits for its end.
+    // SAFETY: `start` was given it, and the thread that started the helper waits for its end.
     let (helper, work) = unsafe {
         let helper = &*place.cast::<Helper>();
         (helper, &*helper.work)
@@ -196,9 +198,10 @@ fn join(helper: &Helper) {
     if thread == 0 {
         return;
     }
-    // It may still be counted among the process's threads, and a process of several threads may not do all that one of
-    // a single thread may. A few microseconds; not for ever, should the number be another thread's already.
-    // SAFETY: signal 0 only asks, and yielding does no harm.
+    // The helper may still be counted among the process's threads, and some calls are refused to a process
+    // with several threads. The wait takes a few microseconds. It is bounded, in case the number belongs to
+    // another thread already.
+    // SAFETY: signal 0 only checks, and yielding does no harm.
     unsafe {
         let process = call(libc::SYS_getpid, [0; 6]).unwrap_or(0);
         for _ in 0..1000 {
@@ -238,7 +241,7 @@ mod tests {
 
     #[test]
     fn helpers_help() {
-        // Each waits for all others: it would never end without them.
+        // Each thread waits for all others: without helpers the test would hang.
         let threads = 4;
         let met = AtomicUsize::new(0);
         run(threads - 1, &|_| None, &|_| {
@@ -267,7 +270,7 @@ mod tests {
             number == 0 && seen.load(Relaxed) == usize::MAX
         });
         assert_eq!(seen.into_inner(), 1);
-        assert_eq!(Cpus::allowed(), Some(allowed), "the caller stays where it was");
+        assert_eq!(Cpus::allowed(), Some(allowed), "the caller's CPUs are unchanged");
     }
 
     #[test]
@@ -276,7 +279,7 @@ mod tests {
         extern "C" fn caught(_: libc::c_int) {
             CAUGHT.fetch_add(1, Relaxed);
         }
-        // SAFETY: a handler that only counts; the signal is sent to this thread alone.
+        // SAFETY: the handler only counts, and the signal goes to this thread alone.
         unsafe {
             libc::signal(libc::SIGUSR2, caught as *const () as libc::sighandler_t);
         }
@@ -307,7 +310,7 @@ mod tests {
     #[test]
     fn nothing_is_left() {
         shared(4, 100);
-        // SAFETY: only asks.
+        // SAFETY: only reads.
         let errno = unsafe { *libc::__errno_location() };
         shared(4, 100);
         // SAFETY: as above.

@@ -1,4 +1,5 @@
-//! Memory: made, locked, freed, copied, cleared and scanned by several CPUs, and stacks and pages that do not compete.
+//! Memory: made, locked, freed, copied, cleared and scanned by several CPUs; stacks and pages that do not
+//! compete for cache sets.
 
 mod areas;
 pub mod blocks;

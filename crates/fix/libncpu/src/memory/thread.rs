@@ -1,11 +1,12 @@
-//! Threads whose stacks do not begin alike.
+//! Threads whose stacks begin at different offsets of a page.
 //!
 //! # Where it comes from
 //!
-//! The stack bias of Solaris on the UltraSPARC T2 (request 6493685): stacks begin at the start of a page, so that
-//! threads that run the same code keep the same variables at the same offset of a page. Where that offset chooses a
-//! cache's set, the hot lines of all threads compete for the few ways of a few sets while the others are unused.
-//! Shifting each stack by another number of cache lines spreads them; 19 % were reported.
+//! The stack bias of Solaris on the UltraSPARC T2 (request 6493685): stacks begin at the start of a page, so
+//! threads that run the same code keep the same variables at the same offset of a page. Where that offset
+//! chooses a cache's set, the hot lines of all threads compete for the few ways of a few sets while the
+//! others are unused. Shifting each stack by another number of cache lines spreads them; a gain of 19 % was
+//! reported.
 //!
 //! # How
 //!
@@ -13,8 +14,8 @@
 //! that is too small ends in its guard page, and calls the program's function, as if it had a local array of that
 //! size. Unwinders and debuggers see an ordinary frame. Nothing else changes: no stack is allocated differently.
 //!
-//! The n-th bias is the fractional part of n times the golden ratio, in lines of the span: however many threads there
-//! are, they are spread evenly, neighbours in time far from each other.
+//! The n-th bias is the fractional part of n times the golden ratio, in lines of the span. Any number of
+//! threads is spread evenly, and threads started one after the other lie far apart.
 
 use crate::sys::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::ffi::c_void;
@@ -27,18 +28,18 @@ pub const LINE: usize = 64;
 /// The largest span, in bytes: no first-level cache has larger ways.
 pub const SPAN_MOST: usize = 64 << 10;
 
-/// A page: within it, the offset alone chooses the set, in every cache.
+/// One page: within it, the offset alone chooses the set, in every cache.
 static SPAN: AtomicUsize = AtomicUsize::new(4096);
 
-/// Biases are below this many bytes, a page unless set.
+/// Biases are below this many bytes [default: one page].
 pub fn bias_span() -> usize {
     SPAN.load(Relaxed)
 }
 
-/// Sets the span of threads started from now on, in bytes: a multiple of [`LINE`] up to [`SPAN_MOST`], 0 for no bias.
-/// False, and nothing changes, for others.
+/// Sets the span of threads started from now on, in bytes: a multiple of [`LINE`] up to [`SPAN_MOST`], or 0
+/// for no bias. Returns false and changes nothing for other values.
 ///
-/// More than a page pays where stacks lie in huge pages or caches are indexed by virtual addresses.
+/// More than a page pays if stacks lie in huge pages or caches are indexed by virtual addresses.
 pub fn set_bias_span(bytes: usize) -> bool {
     let fits = bytes.is_multiple_of(LINE) && bytes <= SPAN_MOST;
     if fits {
@@ -61,7 +62,7 @@ pub fn id() -> u32 {
     crate::sys::thread_id()
 }
 
-/// What C's threads begin with.
+/// The type of C's thread start functions.
 pub type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
 #[cfg(target_arch = "x86_64")]
@@ -141,14 +142,15 @@ unsafe extern "C-unwind" {
     fn ncpu_stack_shift(start: Start, argument: *mut c_void, bias: usize) -> *mut c_void;
 }
 
-/// Calls `start` with the stack pointer `bias` bytes lower, and returns what it returns. `bias` is rounded down to
+/// Calls `start` with the stack pointer `bias` bytes lower, and returns its result. `bias` is rounded down to
 /// lines.
 ///
 /// # Safety
 /// `start` may be called with `argument`.
 pub unsafe fn call_raw(start: Start, argument: *mut c_void, bias: usize) -> *mut c_void {
     #[cfg(not(miri))]
-    // SAFETY: the callee's as the caller promised; pages are touched in order, so a stack overflow is found.
+    // SAFETY: the caller's promise covers the callee; pages are touched in order, so a stack overflow hits
+    // the guard page.
     unsafe {
         ncpu_stack_shift(start, argument, bias & !(LINE - 1))
     }
@@ -160,14 +162,14 @@ pub unsafe fn call_raw(start: Start, argument: *mut c_void, bias: usize) -> *mut
     }
 }
 
-/// Calls `f` with the stack `bias` bytes lower, rounded down to lines: for threads that somebody else starts.
+/// Calls `f` with the stack `bias` bytes lower, rounded down to lines. For threads that other code starts.
 pub fn call<R>(bias: usize, f: impl FnOnce() -> R) -> R {
     struct Call<F, R> {
         f: Option<F>,
         returned: Option<std::thread::Result<R>>,
     }
     unsafe extern "C-unwind" fn start<F: FnOnce() -> R, R>(call: *mut c_void) -> *mut c_void {
-        // SAFETY: from below, and used by nobody meanwhile.
+        // SAFETY: the pointer from below, with no other user meanwhile.
         let call = unsafe { &mut *call.cast::<Call<F, R>>() };
         call.returned = call.f.take().map(|f| catch_unwind(AssertUnwindSafe(f)));
         std::ptr::null_mut()
@@ -200,24 +202,25 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A thread without a name, with the standard library's size of stack and the next bias.
+    /// A thread without a name, with the standard library's stack size and the next bias.
     pub fn new() -> Builder {
         Builder { inner: std::thread::Builder::new(), stack_size: None, bias: None }
     }
 
-    /// Names it.
+    /// Sets its name.
     #[must_use]
     pub fn name(self, name: String) -> Builder {
         Builder { inner: self.inner.name(name), ..self }
     }
 
-    /// The bytes of its stack, bias included: so biased stacks lie as far apart as others, in the same sets of the TLB.
+    /// Sets the size of its stack in bytes, bias included: so biased stacks are as far apart as other stacks,
+    /// in the same sets of the TLB.
     #[must_use]
     pub fn stack_size(self, bytes: usize) -> Builder {
         Builder { stack_size: Some(bytes), ..self }
     }
 
-    /// Its bias in bytes, rounded down to lines, instead of the next.
+    /// Sets its bias in bytes, rounded down to lines [default: the next bias].
     #[must_use]
     pub fn bias(self, bytes: usize) -> Builder {
         Builder { bias: Some(bytes), ..self }
@@ -229,7 +232,7 @@ impl Builder {
             Some(bytes) if bias > bytes / 4 => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 format!(
-                    "a stack of {bytes} bytes is too small for a bias of {bias}: at least four times as much"
+                    "a stack of {bytes} bytes is too small for a bias of {bias}; expected at least four times the bias"
                 ),
             )),
             Some(bytes) => Ok((self.inner.stack_size(bytes), bias)),

@@ -9,14 +9,14 @@
 //!
 //! 1. The segments of a span lie side by side and cover it; two neighbours are never both free.
 //! 2. Segment `s` is free and on list `floor(log2(size))`, or allocated and in the hash table; never both.
-//! 3. Nothing is changed by a call that returns an error: tags are reserved before the first change, and giving
-//!    back needs none.
+//! 3. A call that returns an error changes nothing: tags are reserved before the first change, and freeing
+//!    needs none.
 //!
 //! # Cost
 //!
-//! [`Policy::Instant`] and giving back are O(1), but for requests that only the list of their own size can serve.
-//! [`Policy::Best`] and constraints look through free lists, [`Policy::Next`] through segments from where the last one
-//! ended. A tag is 40 bytes, a bucket 4.
+//! [`Policy::Instant`] and freeing are O(1), except for requests that only the list of their own size can
+//! serve. [`Policy::Best`] and constraints search free lists, [`Policy::Next`] searches segments from the end
+//! of the last range. A tag is 40 bytes, a bucket 4.
 
 use crate::percpu::OutOfMemory;
 use crate::ranges::request::{Constraints, Error, Policy};
@@ -33,7 +33,7 @@ enum Kind {
     Allocated,
 }
 
-/// What is known of a segment.
+/// A segment's description.
 struct Tag {
     start: u64,
     size: u64,
@@ -46,7 +46,7 @@ struct Tag {
     kind: Kind,
 }
 
-/// Integers that the arena was given.
+/// Integers that were added to the arena.
 #[derive(Clone, Copy)]
 struct Span {
     start: u64,
@@ -68,23 +68,23 @@ pub struct Arena {
     lists: [u32; 64],
     /// A bit for each list that is not empty.
     filled: u64,
-    /// Chains of allocated tags; a power of two of them, or none yet.
+    /// Chains of allocated tags; their number is a power of two, or 0 at first.
     buckets: Vec<u32>,
     allocated: usize,
     total: u64,
     free: u64,
-    /// Where next fit goes on, and a tag that begins there or before, or none.
+    /// Where next fit continues, and a tag that begins there or before, or none.
     rotor: u64,
     rotor_tag: u32,
 }
 
-/// A hash of an address of which the low bits may all be 0: the top `bits` are good.
+/// A hash of an address with low bits that may all be 0: only the top `bits` are well mixed.
 pub(crate) fn spread(address: u64, quantum: u64) -> u64 {
     (address >> quantum.trailing_zeros()).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl Arena {
-    /// No integers yet. All sizes are rounded up to multiples of `quantum`, a power of two.
+    /// An empty arena. All sizes are rounded up to multiples of `quantum`, a power of two.
     pub fn new(quantum: u64) -> Result<Arena, Error> {
         if !quantum.is_power_of_two() {
             return Err(Error::Invalid("the quantum must be a power of two"));
@@ -106,7 +106,7 @@ impl Arena {
         })
     }
 
-    /// What a request for `size` is rounded up to.
+    /// The size that a request for `size` is rounded up to.
     pub fn round(&self, size: u64) -> Result<u64, Error> {
         match size.checked_next_multiple_of(self.quantum) {
             Some(0) => Err(Error::Invalid("the size must not be 0")),
@@ -184,8 +184,8 @@ impl Arena {
         self.lookup(address).map(|tag| self.tags[tag as usize].size)
     }
 
-    /// Takes back the range of `size` integers at `address`. True if it lay in a span that was imported and is all
-    /// free now: see [`Arena::remove`].
+    /// Frees the range of `size` integers at `address`. Returns true if it lay in an imported span that is
+    /// completely free after this: see [`Arena::remove`].
     pub fn free(&mut self, address: u64, size: u64) -> Result<bool, Error> {
         let mut tag = self.lookup(address).ok_or(Error::NotAllocated { address })?;
         let allocated = self.tags[tag as usize].size;
@@ -208,7 +208,8 @@ impl Arena {
         Ok(whole && self.spans[self.span_of(address)].imported)
     }
 
-    /// Gives up a span that was imported and is all free, the one that contains `within` or else any; returns it.
+    /// Removes an imported span that is completely free, the one that contains `within` or any, and returns
+    /// it.
     pub fn remove(&mut self, within: Option<u64>) -> Option<(u64, u64)> {
         let idle = |span: &Span| {
             let first = &self.tags[span.first as usize];
@@ -263,7 +264,7 @@ impl Arena {
         (self.total, self.free)
     }
 
-    /// The constraints in a form that the search takes as it is.
+    /// The constraints, checked and normalised for the search.
     fn checked(&self, size: u64, given: &Constraints) -> Result<Constraints, Error> {
         let invalid = |what| Err(Error::Invalid(what));
         if size == 0 || !size.is_multiple_of(self.quantum) {
@@ -280,7 +281,8 @@ impl Arena {
             if !given.nocross.is_power_of_two() {
                 return invalid("nocross must be a power of two or 0");
             }
-            // Where a range may begin between two multiples of nocross, the first place is the only one to look at.
+            // If a range may begin anywhere between two multiples of nocross, the first place is the only one
+            // to check.
             if (given.phase & (given.nocross - 1)).checked_add(size).is_none_or(|end| end > given.nocross) {
                 return invalid("size and phase leave no place that does not cross a multiple of nocross");
             }
@@ -291,7 +293,7 @@ impl Arena {
         Ok(Constraints { align: align.max(self.quantum), ..*given })
     }
 
-    /// The first place in a free segment where `size` integers may lie.
+    /// The first place in a free segment that has room for `size` integers.
     fn fit(&self, tag: u32, size: u64, c: &Constraints) -> Option<u64> {
         let Tag { start, size: length, .. } = self.tags[tag as usize];
         if length < size {
@@ -309,7 +311,7 @@ impl Arena {
         (at + size - 1 <= high).then_some(at as u64)
     }
 
-    /// A free segment, and where in it.
+    /// A free segment, and the place in it.
     fn find(&self, size: u64, c: &Constraints, policy: Policy) -> Option<(u32, u64)> {
         match policy {
             Policy::Next => return self.find_next(size, c),
@@ -349,7 +351,7 @@ impl Arena {
         None
     }
 
-    /// The first place from the rotor on, or else from the beginning.
+    /// The first place from the rotor on, or otherwise from the beginning.
     fn find_next(&self, size: u64, c: &Constraints) -> Option<(u32, u64)> {
         let after = Constraints { min: c.min.max(self.rotor), ..*c };
         let (mut span, mut tag) = (0, NONE);
@@ -384,7 +386,7 @@ impl Arena {
         self.spans.partition_point(|span| span.start <= address).saturating_sub(1)
     }
 
-    /// Makes sure that `n` spare tags are there.
+    /// Reserves tags until `n` are spare.
     fn reserve(&mut self, n: usize) -> Result<(), OutOfMemory> {
         let more = n.saturating_sub(self.spares);
         let all = self.tags.len() + more;
@@ -394,7 +396,7 @@ impl Arena {
         Ok(())
     }
 
-    /// A spare tag, made one of nothing yet but a place. There is one: see [`Arena::reserve`].
+    /// Takes a spare tag, for a segment that is on no list yet. There is one: see [`Arena::reserve`].
     fn tag(&mut self, start: u64, size: u64) -> u32 {
         let new = Tag { start, size, before: NONE, after: NONE, prev: NONE, next: NONE, kind: Kind::Unused };
         if self.spare == NONE {
@@ -416,7 +418,7 @@ impl Arena {
         self.spares += 1;
     }
 
-    /// Puts a segment behind another.
+    /// Inserts a segment after another.
     fn link_after(&mut self, left: u32, new: u32) {
         let after = self.tags[left as usize].after;
         self.tags[new as usize].before = left;
@@ -427,7 +429,7 @@ impl Arena {
         }
     }
 
-    /// Makes a segment part of its left neighbour.
+    /// Merges a segment into its left neighbour.
     fn absorb(&mut self, left: u32, right: u32) {
         let Tag { size, after, .. } = self.tags[right as usize];
         self.tags[left as usize].size += size;
@@ -441,7 +443,7 @@ impl Arena {
         self.discard(right);
     }
 
-    /// Makes a segment free: first of its list.
+    /// Makes a segment free: first on its list.
     fn list(&mut self, tag: u32) {
         let size = self.tags[tag as usize].size;
         let list = size.ilog2() as usize;
@@ -473,7 +475,7 @@ impl Arena {
     }
 
     fn bucket(&self, address: u64) -> usize {
-        // Of one bucket all 64 bits would be shifted out.
+        // With one bucket, all 64 bits would be shifted out.
         let bits = self.buckets.len().trailing_zeros();
         (spread(address, self.quantum) >> 1 >> (63 - bits)) as usize
     }
@@ -513,7 +515,7 @@ impl Arena {
         self.allocated -= 1;
     }
 
-    /// Doubles the hash table. Where there is no memory the chains get longer.
+    /// Doubles the hash table. Without memory the chains get longer.
     fn rehash(&mut self) {
         let more = self.buckets.len().max(1);
         if self.buckets.try_reserve_exact(more).is_err() {
@@ -529,7 +531,7 @@ impl Arena {
         }
     }
 
-    /// What is wrong with the arena's own data, for tests.
+    /// The first inconsistency of the arena's own data, for tests.
     #[doc(hidden)]
     pub fn audit(&self) -> Result<(), String> {
         let (mut total, mut free, mut allocated, mut listed) = (0, 0, 0, 0);

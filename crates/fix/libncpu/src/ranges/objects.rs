@@ -1,22 +1,22 @@
-//! Ranges that magazines may hold: where each is, and whether it is handed out.
+//! Ranges that magazines may hold: the address of each, and whether it is handed out.
 //!
-//! Found by address without a lock. Objects never move and are not freed before the arena is, so a reader may stand on
-//! one that was taken out of its chain: it then misses, or finds a key that is not its own, and asks again under the
-//! lock. Whoever changes a state names the state it saw, in which the generation is: it fails if the object has been
-//! used for another address since. An address is written before the state that its generation begins with (release),
-//! and read after it (acquire).
+//! Found by address without a lock. Objects never move and are not freed before the arena is, so a reader may
+//! stand on an object that was taken out of its chain: it then misses, or finds another key, and repeats the
+//! look-up under the lock. A change of state names the state that was seen, which contains the generation:
+//! the change fails if the object has been used for another address since. An address is written before the
+//! state that its generation begins with (release), and read after it (acquire).
 
 use crate::percpu::{OutOfMemory, boxed};
 use crate::ranges::arena::spread;
 use crate::sys::{AtomicPtr, AtomicU64, Ordering};
 use Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// In a state: handed out, not in a magazine.
+/// Bit of a state: handed out, not in a magazine.
 const OUT: u64 = 1;
-/// The class of objects that are nothing.
+/// The class of unused objects.
 const UNUSED: u64 = 0x7f;
 const GENERATION: u64 = 1 << 8;
-/// How many links a reader follows without the lock.
+/// The number of links that a reader follows without the lock.
 const FAR: usize = 8;
 
 /// A state of an object: generation, class, and whether it is handed out.
@@ -24,7 +24,7 @@ const FAR: usize = 8;
 pub(crate) struct State(u64);
 
 impl State {
-    /// The index of its size among the sizes that are cached.
+    /// The index of its size among the cached sizes.
     pub(crate) fn class(self) -> usize {
         (self.0 >> 1 & UNUSED) as usize
     }
@@ -33,12 +33,13 @@ impl State {
     }
 }
 
-/// A range of a cached size. On a line of its own: those of a magazine are used by one CPU, their neighbours by others.
+/// A range of a cached size. On a line of its own, because the objects of a magazine are used by one CPU and
+/// their neighbours by others.
 #[repr(align(64))]
 pub(crate) struct Object {
     address: AtomicU64,
     state: AtomicU64,
-    /// In the hash chain, or the list of spare ones.
+    /// The next object in the hash chain, or in the list of spare objects.
     next: AtomicPtr<Object>,
 }
 
@@ -49,12 +50,12 @@ impl Object {
     pub(crate) fn state(&self) -> State {
         State(self.state.load(Acquire))
     }
-    /// Hands it out. Only for who has taken it out of a magazine.
+    /// Hands it out. Only for the thread that has taken it out of a magazine.
     #[inline]
     pub(crate) fn hand_out(&self) {
         self.state.store(self.state.load(Relaxed) | OUT, Release);
     }
-    /// Takes it back; false if it is not any more what it was.
+    /// Takes it back; false if its state has changed.
     #[inline]
     pub(crate) fn take_back(&self, seen: State) -> bool {
         seen.is_out() && self.state.compare_exchange(seen.0, seen.0 & !OUT, AcqRel, Relaxed).is_ok()
@@ -63,7 +64,7 @@ impl Object {
 
 /// A hash table of chains.
 pub(crate) struct Table {
-    /// 64 less the bits of a bucket's number, at least 1 of them.
+    /// 64 minus the number of bits of a bucket's number, at least 1.
     shift: u32,
     buckets: Box<[AtomicPtr<Object>]>,
 }
@@ -90,7 +91,7 @@ pub(crate) fn lookup(table: &AtomicPtr<Table>, quantum: u64, address: u64) -> Op
 pub(crate) struct Objects {
     quantum: u64,
     chunks: Vec<Box<[Object]>>,
-    /// The last is in use; readers may still look at those before, half its size together.
+    /// The last table is in use. Readers may still look at earlier ones, which together have half its size.
     tables: Vec<Box<[Table]>>,
     spare: *mut Object,
     used: usize,
@@ -104,12 +105,12 @@ impl Objects {
         Objects { quantum, chunks: Vec::new(), tables: Vec::new(), spare: std::ptr::null_mut(), used: 0 }
     }
 
-    /// How many there are, in magazines or out.
+    /// The number of objects, in magazines or handed out.
     pub(crate) fn used(&self) -> usize {
         self.used
     }
 
-    /// Makes the range of `class` at `address` an object, handed out or not; readers find it in `shared`.
+    /// Makes the range of `class` at `address` an object, handed out or not. Readers find it in `shared`.
     pub(crate) fn adopt(
         &mut self,
         shared: &AtomicPtr<Table>,
@@ -118,7 +119,7 @@ impl Objects {
         out: bool,
     ) -> Result<&'static Object, OutOfMemory> {
         if self.tables.last().is_none_or(|table| self.used >= table[0].buckets.len()) {
-            // Without memory chains get longer; but there must be one.
+            // Without memory chains get longer, but one table must exist.
             if let Err(error) = self.grow(shared)
                 && self.tables.is_empty()
             {
@@ -139,7 +140,7 @@ impl Objects {
         Ok(object)
     }
 
-    /// Ends an object that is neither in a magazine nor out.
+    /// Ends an object that is neither in a magazine nor handed out.
     pub(crate) fn discard(&mut self, object: &Object) {
         let mut link = self.bucket(object.address());
         while !std::ptr::eq(link.load(Relaxed), object) {
@@ -154,7 +155,7 @@ impl Objects {
         self.used -= 1;
     }
 
-    /// The object at an address, for certain.
+    /// The object at an address, found reliably.
     pub(crate) fn find(&self, address: u64) -> Option<&'static Object> {
         if self.tables.is_empty() {
             return None;
@@ -181,7 +182,7 @@ impl Objects {
         bucket.store(std::ptr::from_ref(object).cast_mut(), Release);
     }
 
-    /// As many spare objects as there are, at least 64.
+    /// Doubles the number of objects, by at least 64.
     fn more(&mut self) -> Result<(), OutOfMemory> {
         self.chunks.try_reserve(1).map_err(|_| OutOfMemory(size_of::<Box<[Object]>>()))?;
         let chunk = boxed(self.used.max(64), |_| Object {
@@ -189,9 +190,9 @@ impl Objects {
             state: AtomicU64::new(UNUSED << 1),
             next: AtomicPtr::new(std::ptr::null_mut()),
         })?;
-        // In its place first: a box that is moved after it was pointed into is no longer the pointers'.
+        // Stored first: moving a box after pointers into it were made would invalidate them.
         self.chunks.push(chunk);
-        // The first is used first: neighbours in the arena are neighbours here.
+        // The first object is used first: neighbours in the arena are neighbours here.
         for object in self.chunks.iter().flatten().rev().take(self.used.max(64)) {
             object.next.store(self.spare, Relaxed);
             self.spare = std::ptr::from_ref(object).cast_mut();

@@ -1,15 +1,15 @@
-//! What an arena is asked for, and what it answers.
+//! Requests to an arena, and its answers.
 
 use crate::percpu::OutOfMemory;
 use std::fmt;
 
-/// Which free range serves a request.
+/// Selects the free range that serves a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// The first of a list whose every range is large enough: constant time.
+    /// The first of a list whose ranges are all large enough: constant time.
     #[default]
     Instant,
-    /// The smallest that fits: least waste, looks through a list.
+    /// The smallest that fits: least waste, searches a list.
     Best,
     /// The first after the one handed out last, then from the beginning: integers are reused as late as possible.
     Next,
@@ -18,11 +18,12 @@ pub enum Policy {
 /// Where a range may lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Constraints {
-    /// The first integer is a multiple of this power of two, plus `phase`. 0 is the quantum.
+    /// The first integer is a multiple of this power of two, plus `phase`. 0 stands for the quantum.
     pub align: u64,
     /// Below `align`, a multiple of the quantum.
     pub phase: u64,
-    /// The range contains no two integers on different sides of a multiple of this power of two. 0 is no such limit.
+    /// The range contains no two integers on different sides of a multiple of this power of two. 0 is no
+    /// limit.
     pub nocross: u64,
     /// No integer of the range is below.
     pub min: u64,
@@ -36,38 +37,38 @@ impl Default for Constraints {
     }
 }
 
-/// Why an arena did not do what it was asked. Nothing has changed then.
+/// Why an arena refused a request. A refused request changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// No free range of this many integers, within the constraints.
     Exhausted {
-        /// What was asked for.
+        /// The requested size.
         size: u64,
     },
-    /// No range that is handed out begins here: never was, or was given back before.
+    /// No allocated range begins here: it never did, or was freed before.
     NotAllocated {
-        /// What was to be given back.
+        /// The address to free.
         address: u64,
     },
     /// The range that begins here has another size.
     WrongSize {
-        /// What was to be given back.
+        /// The address to free.
         address: u64,
-        /// How many integers were handed out.
+        /// The number of integers that were allocated.
         allocated: u64,
-        /// How many were to be given back.
+        /// The number of integers to free.
         given: u64,
     },
-    /// Some of these integers are the arena's already.
+    /// The arena already holds some of these integers.
     Overlap {
         /// The first of the span to be added.
         address: u64,
-        /// How many.
+        /// Its size.
         size: u64,
     },
-    /// The request makes no sense; what about it.
+    /// The request is invalid; the text says why.
     Invalid(&'static str),
-    /// No memory for the arena's own data.
+    /// Out of memory for the arena's own data.
     OutOfMemory(OutOfMemory),
 }
 
@@ -80,7 +81,7 @@ impl fmt::Display for Error {
                 write!(f, "{address:#x} was allocated as {allocated}, freed as {given}")
             }
             Error::Overlap { address, size } => {
-                write!(f, "{size} from {address:#x} are partly there already")
+                write!(f, "the arena already holds some of the {size} integers from {address:#x}")
             }
             Error::Invalid(what) => f.write_str(what),
             Error::OutOfMemory(error) => error.fmt(f),
@@ -96,12 +97,12 @@ impl From<OutOfMemory> for Error {
     }
 }
 
-/// A part of a span, as [`Arena::walk`](crate::Arena::walk) tells it.
+/// A part of a span, as passed by [`Arena::walk`](crate::Arena::walk).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Its first integer.
     pub start: u64,
-    /// How many.
+    /// Its size.
     pub size: u64,
     /// Whether it is handed out.
     pub allocated: bool,

@@ -2,33 +2,36 @@
 //!
 //! # Where it comes from
 //!
-//! Jeff Bonwick and Jonathan Adams, "Magazines and Vmem" (USENIX 2001), which the Solaris kernel used for its own
-//! address space and, as Steve Sistare's blog tells, for the I/O addresses of devices (DVMA). Written from the paper.
+//! Jeff Bonwick and Jonathan Adams, "Magazines and Vmem" (USENIX 2001). The Solaris kernel used vmem for its
+//! own address space and, according to Steve Sistare's blog, for the I/O addresses of devices (DVMA). Written
+//! from the paper.
 //!
 //! # Structure
 //!
-//! An [`Arena`] under a lock keeps all ranges. For each multiple of the quantum up to [`Options::cache_to`] there are
-//! magazines of ranges of that size, a pair per CPU and a depot, so that most requests touch nothing shared.
-//! The paper puts slabs between the two; here each cached range is a segment of the arena, so that ranges which go back
-//! there merge whatever their sizes were. A range in a magazine or handed out from one has an object, found by its address
-//! without a lock, that says which; so giving back what is not handed out is found in every case.
+//! An [`Arena`] under a lock keeps all ranges. For each multiple of the quantum up to [`Options::cache_to`]
+//! there are magazines of ranges of that size, a pair per CPU and a depot, so that most requests touch no
+//! shared line. The paper puts slabs between the two. Here each cached range is a segment of the arena, so
+//! ranges that return there merge whatever their sizes were. A range that is in a magazine, or was handed out
+//! from one, has an object. The object is found by the range's address without a lock and holds its state, so
+//! every free of a range that is not handed out is detected.
 //!
 //! # Invariants
 //!
-//! 1. *Nothing is handed out twice.* A range is handed out by the arena under its lock, or by a magazine whose lock is
-//!    held; it goes back by one compare-and-swap of its object's state from "out", or under the lock.
-//! 2. *Nothing free is overlooked.* Before it refuses, a request holds the arena's lock, keeps threads out of all
-//!    magazines, waits until none is in them and empties them into the arena. Then all that is not handed out is free
-//!    there, and it refuses only if that has no range that fits.
+//! 1. *No range is handed out twice.* The arena hands out a range under its lock, or a magazine does whose
+//!    lock is held. The range returns by one compare-and-swap of its object's state from "out", or under the
+//!    lock.
+//! 2. *No free range is overlooked.* Before it refuses, a request holds the arena's lock, keeps threads out
+//!    of all magazines, waits until none is inside and empties them into the arena. Then every range that is
+//!    not handed out is free there, and the request is refused only if no range fits.
 //!
-//! After that the magazines stay closed for as many requests as there are pairs of them at least, and longer while little
-//! is free: then refusing costs what looking into the arena costs. What a parent refuses it refuses by the same rule; what
-//! another child has imported is not free to it.
+//! After that the magazines stay closed for at least one request per pair of magazines, and
+//! longer while little is free: then a refusal costs one search of the arena. A parent refuses by the same
+//! rule; ranges that another child has imported are not free to it.
 //!
 //! # Memory ordering
 //!
-//! Giving back releases, by the state's compare-and-swap and the store that unlocks the magazines; handing out acquires
-//! by locking them. So what was done with a range before it was given back happens before its next use.
+//! Freeing releases, by the state's compare-and-swap and the store that unlocks the magazines; handing out
+//! acquires by locking them. So accesses to a range before it was freed happen before its next use.
 
 use crate::locks::mutex::{Mutex, MutexGuard};
 use crate::percpu::OutOfMemory;
@@ -40,33 +43,33 @@ use crate::sys::{self, AtomicPtr};
 
 /// The most sizes that can be cached.
 const CLASSES: u64 = 64;
-/// Requests for which magazines stay closed, at least.
+/// The least number of requests for which magazines stay closed.
 const CLOSED: u64 = 64;
 
-/// What kind of arena.
+/// Options of an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// All ranges are multiples of this power of two.
     pub quantum: u64,
-    /// The largest size that magazines serve, at most 64 quanta; 0 is none.
+    /// The largest size that magazines serve, at most 64 quanta; 0 disables magazines.
     pub cache_to: u64,
-    /// What [`Vmem::alloc`] goes by. [`Policy::Next`] excludes magazines, which reuse at once.
+    /// The policy of [`Vmem::alloc`]. [`Policy::Next`] excludes magazines, which reuse ranges at once.
     pub policy: Policy,
-    /// The least that is imported from a parent at a time, if it has so much in one piece.
+    /// The least size that is imported from a parent at a time, if it has a free range that long.
     pub import: u64,
 }
 
 impl Default for Options {
-    /// Single integers, of which sizes up to 8 are cached; constant time.
+    /// Single integers, with sizes up to 8 cached; constant time.
     fn default() -> Options {
         Options { quantum: 1, cache_to: 8, policy: Policy::Instant, import: 0 }
     }
 }
 
-/// What a part of an arena is.
+/// State of a part of an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// In nobody's hands.
+    /// Not handed out, and in no magazine.
     Free,
     /// Handed out.
     Allocated,
@@ -79,18 +82,18 @@ pub enum Use {
 pub struct Part {
     /// Its first integer.
     pub start: u64,
-    /// How many.
+    /// Its size.
     pub size: u64,
-    /// What it is.
+    /// Its state.
     pub used: Use,
     /// Whether a span begins with it.
     pub first: bool,
 }
 
-/// What an arena has and did.
+/// Contents and counts of an arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Ranges in the arena, where those in magazines are not free.
+    /// Ranges in the arena. Ranges in magazines do not count as free.
     pub totals: Totals,
     /// Integers in magazines.
     pub cached: u64,
@@ -102,19 +105,19 @@ pub struct Statistics {
     pub refusals: u64,
     /// How often all magazines were closed and emptied.
     pub drains: u64,
-    /// Spans imported and given back to the parent since the beginning.
+    /// Spans imported from the parent since the beginning.
     pub imports: u64,
-    /// As said.
+    /// Spans given back to the parent since the beginning.
     pub releases: u64,
     /// Rounds in new magazines, the largest of all sizes; they grow where the depot is contended.
     pub magazine: u32,
 }
 
-/// What is under the lock.
+/// The state under the lock.
 struct Core {
     arena: Arena,
     objects: Objects,
-    /// Whether threads are kept out of the magazines, which are empty then.
+    /// Whether threads are kept out of the magazines, which are then empty.
     closed: bool,
     /// Requests since they were closed or one was refused.
     since: u64,
@@ -150,13 +153,14 @@ pub struct Vmem<'p> {
 }
 
 impl<'p> Vmem<'p> {
-    /// An arena of nothing yet. 256 bytes per cached size and possible CPU, and two magazines of 136 bytes, to begin
-    /// with, where they are used.
+    /// An arena without integers. Takes 256 bytes per cached size and possible CPU and, at first, two
+    /// magazines of 136 bytes where they are used.
     pub fn new(options: Options) -> Result<Vmem<'static>, Error> {
         Vmem::on(options, sys::topology().cpus())
     }
 
-    /// An arena that imports what it lacks from another, and gives back each span as soon as it is all free.
+    /// An arena that imports the integers it lacks from another, and gives back each span as soon as it is
+    /// completely free.
     pub fn with_parent(options: Options, parent: &'p Vmem<'p>) -> Result<Vmem<'p>, Error> {
         let mut new: Vmem<'p> = Vmem::new(options)?;
         new.parent = Some(parent);
@@ -222,7 +226,7 @@ impl<'p> Vmem<'p> {
         self.alloc_slow(size)
     }
 
-    /// Hands out `size` integers by a policy and where `constraints` allow. Never served by magazines.
+    /// Hands out `size` integers by a policy, within `constraints`. Never served by magazines.
     pub fn alloc_with(&self, size: u64, policy: Policy, constraints: &Constraints) -> Result<u64, Error> {
         let mut core = self.core.lock();
         let size = core.arena.round(size)?;
@@ -232,7 +236,7 @@ impl<'p> Vmem<'p> {
 
     /// Takes back the `size` integers from `start` on, whichever call handed them out.
     ///
-    /// If they are not handed out, or not as this many, it says so and nothing changes.
+    /// Returns an error and changes nothing if they are not handed out, or not with this size.
     #[inline]
     pub fn free(&self, start: u64, size: u64) -> Result<(), Error> {
         let class = self.class(size);
@@ -246,7 +250,8 @@ impl<'p> Vmem<'p> {
         self.free_slow(start, size)
     }
 
-    /// Gives back to the arena what is in magazines, and to the parent what is not needed then. O(CPUs).
+    /// Returns the contents of magazines to the arena, and spans that are unneeded after that to the parent.
+    /// O(CPUs).
     pub fn reap(&self) -> Result<(), Error> {
         let mut core = self.core.lock();
         self.close(&mut core);
@@ -254,8 +259,8 @@ impl<'p> Vmem<'p> {
         self.release_idle(&mut core)
     }
 
-    /// Calls `visit` for every part, by address. The arena is locked meanwhile, so `visit` must not use it. What is
-    /// cached and what is handed out may change while this looks.
+    /// Calls `visit` for every part, by address. The arena is locked meanwhile, so `visit` must not use it.
+    /// Parts may change between cached and handed out during the walk.
     pub fn walk(&self, mut visit: impl FnMut(Part)) {
         let core = self.core.lock();
         core.arena.walk(|segment| {
@@ -269,7 +274,7 @@ impl<'p> Vmem<'p> {
         });
     }
 
-    /// What the arena has and did. O(ranges + CPUs).
+    /// Contents and counts. O(ranges + CPUs).
     pub fn statistics(&self) -> Statistics {
         let mut cached = 0;
         self.walk(|part| cached += if part.used == Use::Cached { part.size } else { 0 });
@@ -290,15 +295,16 @@ impl<'p> Vmem<'p> {
         self.quantum
     }
 
-    /// Before a fork: takes every lock of the arena, so that the child gets a whole one. `pthread_atfork` calls children's
-    /// before their parents' if they are registered after them.
+    /// Before a fork: takes every lock of the arena, so that the child gets a consistent arena.
+    /// `pthread_atfork` calls the handlers of children before those of their parents if they are registered
+    /// after them.
     pub fn before_fork(&self) {
         let mut core = self.core.lock();
         self.close(&mut core);
         std::mem::forget(core);
     }
 
-    /// After a fork: gives the locks back, in the parent process and in the `child`.
+    /// After a fork: releases the locks, in the parent process and in the `child`.
     ///
     /// # Safety
     /// This thread called `before_fork`, here or in the parent process, and has not called this since.
@@ -341,14 +347,14 @@ impl<'p> Vmem<'p> {
         Ok(start)
     }
 
-    /// Makes what was handed out an object, and gets some more for this CPU's magazine.
+    /// Makes a handed-out range an object, and allocates more ranges for this CPU's magazine.
     fn fill(&self, core: &mut Core, cache: &Magazines, size: u64, start: u64) {
         let class = self.class(size);
         // Without memory it stays a plain range of the arena.
         if core.objects.adopt(&self.table, start, class, true).is_err() {
             return;
         }
-        // Not what others will want soon.
+        // Leaves enough for the other CPUs.
         let fair = core.arena.room().1 / (2 * cache.pairs() as u64) / size;
         let any = Constraints::default();
         cache.fill(fair, || {
@@ -383,7 +389,7 @@ impl<'p> Vmem<'p> {
                 let allocated = (seen.class() as u64 + 1) << self.shift;
                 return Err(Error::WrongSize { address: start, allocated, given: size });
             }
-            // In a magazine already, or since a moment ago.
+            // In a magazine already, or put there a moment ago.
             if !object.take_back(seen) {
                 return Err(Error::NotAllocated { address: start });
             }
@@ -395,12 +401,12 @@ impl<'p> Vmem<'p> {
         Ok(())
     }
 
-    /// With an object in hand that is not out: gives its range back to the arena.
+    /// With an object in hand that is not handed out: returns its range to the arena.
     fn retire(&self, core: &mut Core, object: &Object) -> Result<(), Error> {
         if core.put_back(object, self.shift)? { self.release(core, None) } else { Ok(()) }
     }
 
-    /// Gives a span that is all free back to the parent: the one around `within`, or any.
+    /// Gives a span that is completely free back to the parent: the one around `within`, or any.
     fn release(&self, core: &mut Core, within: Option<u64>) -> Result<(), Error> {
         if let Some(parent) = self.parent
             && let Some((start, size)) = core.arena.remove(within)
@@ -411,7 +417,7 @@ impl<'p> Vmem<'p> {
         Ok(())
     }
 
-    /// Gives all spans back that are all free.
+    /// Gives all completely free spans back.
     fn release_idle(&self, core: &mut Core) -> Result<(), Error> {
         let mut before = u64::MAX;
         while self.parent.is_some() && before != core.releases {
@@ -431,7 +437,7 @@ impl<'p> Vmem<'p> {
         result
     }
 
-    /// Takes a range from the arena, or the parent, or what magazines have.
+    /// Takes a range from the arena, the parent, or the contents of magazines.
     fn take(&self, core: &mut Core, size: u64, c: &Constraints, policy: Policy) -> Result<u64, Error> {
         let refused = |result: &Result<u64, Error>| matches!(result, Err(Error::Exhausted { .. }));
         let mut taken = core.arena.alloc(size, c, policy);
@@ -452,9 +458,9 @@ impl<'p> Vmem<'p> {
         taken
     }
 
-    /// Whether magazines may have what the arena lacks.
+    /// Whether magazines may hold enough for this request.
     fn hope(&self, core: &Core, size: u64) -> bool {
-        // Objects are in magazines or out, and none is larger than this.
+        // Objects are in magazines or handed out, and none is larger than this.
         let most = (core.objects.used() as u64).saturating_mul((self.caches.len() as u64) << self.shift);
         !core.closed
             && most > 0
@@ -475,7 +481,7 @@ impl<'p> Vmem<'p> {
                 // A span that begins with the range.
                 wishes[0] = Some((size, Constraints { align, ..*c }));
             }
-            // One that contains a place for it wherever it begins.
+            // A span with room for the range wherever the span begins.
             let slack = c.align.max(c.nocross).max(unit);
             wishes[1] = size
                 .checked_add(slack)
@@ -495,7 +501,7 @@ impl<'p> Vmem<'p> {
                     core.imports += 1;
                     return Ok(true);
                 }
-                // What makes no sense to the parent it does not have.
+                // A request that is invalid for the parent cannot be served by it.
                 Err(Error::Exhausted { .. } | Error::Invalid(_)) => {}
                 Err(other) => return Err(other),
             }
@@ -503,7 +509,7 @@ impl<'p> Vmem<'p> {
         Ok(false)
     }
 
-    /// Empties all magazines into the arena and keeps threads out. False if it cannot.
+    /// Empties all magazines into the arena and keeps threads out. Returns false if it cannot.
     fn close(&self, core: &mut Core) -> bool {
         if core.closed {
             return true;
@@ -528,7 +534,7 @@ impl<'p> Vmem<'p> {
         core.closed = false;
     }
 
-    /// Counts a request while closed, and opens when closing has been paid for.
+    /// Counts a request while closed, and opens the magazines once the cost of closing is paid for.
     fn while_closed(&self, core: &mut MutexGuard<'_, Core>) {
         if !core.closed {
             return;
@@ -536,14 +542,14 @@ impl<'p> Vmem<'p> {
         core.since += 1;
         let cost = self.caches.iter().map(|cache| cache.pairs() as u64).sum::<u64>().max(CLOSED);
         let (total, free) = core.arena.room();
-        // With little left the next refusal is near, and it is a cheap one while closed.
+        // With little left the next refusal is near, and refusing is cheap while closed.
         if core.since > cost * if free >= total / 8 { 1 } else { 16 } {
             self.open(core);
         }
     }
 }
 
-/// Gives back what was imported, but for spans of which something is still handed out.
+/// Gives imported spans back, except spans with ranges that are still handed out.
 impl Drop for Vmem<'_> {
     fn drop(&mut self) {
         let Some(parent) = self.parent else { return };
@@ -555,7 +561,7 @@ impl Drop for Vmem<'_> {
             });
         }
         while let Some((start, size)) = core.arena.remove(None) {
-            // It fails only if somebody freed it there, past this arena.
+            // It fails only if other code freed the span in the parent, bypassing this arena.
             let freed = parent.free(start, size);
             debug_assert!(freed.is_ok());
         }
@@ -563,7 +569,8 @@ impl Drop for Vmem<'_> {
 }
 
 impl Core {
-    /// Gives the range of an object that is not out back to the arena; true if its span could go.
+    /// Returns the range of an object that is not handed out to the arena; true if its span can be given
+    /// back.
     fn put_back(&mut self, object: &Object, shift: u32) -> Result<bool, Error> {
         let (start, size) = (object.address(), (object.state().class() as u64 + 1) << shift);
         self.objects.discard(object);

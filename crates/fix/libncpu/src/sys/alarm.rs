@@ -3,11 +3,11 @@
 use std::ffi::c_void;
 use std::io;
 
-/// A timerfd. Anybody may set it while its one waiter waits, which costs the waiter nothing.
+/// A timerfd. Any thread may set it while its one waiter waits, which costs the waiter nothing.
 pub struct Alarm(libc::c_int);
 
 impl Alarm {
-    /// One that is not set. Fails without descriptors or memory.
+    /// An alarm that is not set. Fails without descriptors or memory.
     pub fn new() -> io::Result<Alarm> {
         // SAFETY: takes no pointers.
         match unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC) } {
@@ -16,7 +16,8 @@ impl Alarm {
         }
     }
 
-    /// Lets [`Alarm::wait`] return at `at` ns, at once if that has passed, and not at the time set before.
+    /// Makes [`Alarm::wait`] return at `at` ns, at once if that has passed, instead of at the time set
+    /// before.
     pub fn set(&self, at: u64) -> io::Result<()> {
         // Zero would switch it off.
         let at = at.max(1);

@@ -1,4 +1,4 @@
-//! Barriers of which one side pays: `membarrier(2)`.
+//! Asymmetric barriers, whose cost one side pays: `membarrier(2)`.
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
@@ -15,8 +15,9 @@ pub fn light_barrier() {
 
 /// Makes every other thread of the process pass a full memory barrier, so that its [`light_barrier`] is one.
 ///
-/// `membarrier(2)`, private expedited: an interrupt to each CPU that runs a thread of this process, microseconds.
-/// `false` where the kernel or a sandbox has none: callers then limit how long they rely on it.
+/// `membarrier(2)`, private expedited: an interrupt to each CPU that runs a thread of this process,
+/// microseconds. `false` if the kernel or a sandbox does not support it: callers then limit how long they
+/// rely on it.
 #[must_use]
 pub fn heavy_barrier() -> bool {
     if cfg!(miri) {
@@ -37,7 +38,7 @@ pub fn heavy_barrier() -> bool {
     done
 }
 
-/// Where there is no membarrier: waits long enough for any processor to have drained its store buffer.
+/// For kernels without membarrier: waits long enough for any processor to have drained its store buffer.
 #[cold]
 pub fn without_barrier() {
     std::thread::sleep(Duration::from_millis(1));
@@ -47,8 +48,9 @@ const REGISTER_RSEQ: i32 = 1 << 8;
 
 const FENCE_RSEQ: i32 = 1 << 7;
 
-/// Restarts every restartable sequence that a thread of this process is in, and is a full memory barrier on each of
-/// their CPUs. False where the kernel or a sandbox has no such membarrier(2): nothing may be concluded then.
+/// Restarts every restartable sequence that a thread of this process is in, and is a full memory barrier on
+/// each of their CPUs. False if the kernel or a sandbox does not support this membarrier(2): then it
+/// guarantees nothing.
 #[must_use]
 pub fn fence_rseq() -> bool {
     let membarrier = |command: i32| {

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Instant(u64);
 
 impl Instant {
-    /// The time now; about 20 ns.
+    /// The current time; takes about 20 ns.
     pub fn now() -> Instant {
         let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: `t` is writable; the clock always exists.
@@ -20,7 +20,7 @@ impl Instant {
         Instant(Instant::now().0.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// The point `seconds` and `nanoseconds` on `CLOCK_MONOTONIC`; `None` if that is no time.
+    /// The point `seconds` and `nanoseconds` on `CLOCK_MONOTONIC`; `None` if they are out of range.
     pub fn from_timespec(seconds: i64, nanoseconds: i64) -> Option<Instant> {
         if !(0..1_000_000_000).contains(&nanoseconds) {
             return None;

@@ -1,11 +1,11 @@
-//! The CPU that a thread is on, how many there are, and how to wait on one.
+//! The current CPU of a thread, the number of CPUs, and ways to wait on a CPU.
 
 use super::clock::Instant;
 use super::rseq::cpu;
 use super::topology::Topology;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// The CPU and NUMA node this thread runs on, asked of the kernel (vDSO).
+/// The CPU and NUMA node this thread runs on, from the kernel (vDSO).
 pub fn cpu_and_node() -> (u32, u32) {
     let (mut cpu, mut node) = (0u32, 0u32);
     if cfg!(miri) {
@@ -38,12 +38,13 @@ pub fn pause(n: u32) {
     }
 }
 
-/// How many [`pause`]s take about a microsecond, at least 1: from 20 to 300 by processor, so measured once.
+/// The number of [`pause`]s in about a microsecond, at least 1: from 20 to 300 by processor, so measured
+/// once.
 pub fn pauses_per_us() -> u32 {
     static PAUSES: AtomicU32 = AtomicU32::new(0);
     match PAUSES.load(Ordering::Relaxed) {
         0 => {
-            // The least of a few: an interruption only makes one longer.
+            // The least of a few measurements: an interruption only makes one longer.
             let ns = (0..5)
                 .map(|_| {
                     let start = Instant::now();
@@ -60,9 +61,9 @@ pub fn pauses_per_us() -> u32 {
     }
 }
 
-/// Whether sleepers' turn has come: an eighth of the time, a millisecond or less at once.
+/// Whether it is the sleepers' turn: an eighth of the time, for a millisecond or less at once.
 ///
-/// Stateless, so that a lock need not remember when it last woke anyone: bits of the processor's time stamp.
+/// Stateless, so that a lock need not store when it last woke a thread: bits of the processor's time stamp.
 pub fn in_window() -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: reads the time-stamp counter.
@@ -72,8 +73,8 @@ pub fn in_window() -> bool {
     ticks & 7 == 0
 }
 
-/// Whether threads that sleep for a lock wake up by themselves to demand it. The model checker has both ways: a thread
-/// that does would hide that its wake-up was lost.
+/// Whether threads that sleep for a lock wake up by themselves to demand it. The model checker runs with both
+/// values: a thread that wakes up by itself would hide a lost wake-up.
 #[inline(always)]
 pub fn demands_unwoken() -> bool {
     true
@@ -85,9 +86,10 @@ pub fn node() -> usize {
     topology().node_of(cpu as usize)
 }
 
-/// CPUs, nodes and how near they are to each other.
+/// CPUs, nodes and the distances between them.
 pub fn topology() -> &'static Topology {
-    // No lock, which a fork at the wrong moment would leave taken in the child: who comes second drops its own.
+    // No lock, which a fork at the wrong moment would leave taken in the child: the second thread drops its
+    // own copy.
     static TOPOLOGY: AtomicPtr<Topology> = AtomicPtr::new(std::ptr::null_mut());
     // SAFETY: null, or leaked below.
     if let Some(known) = unsafe { TOPOLOGY.load(Ordering::Acquire).as_ref() } {
@@ -97,7 +99,7 @@ pub fn topology() -> &'static Topology {
     match TOPOLOGY.compare_exchange(std::ptr::null_mut(), read, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: never freed from now on.
         Ok(_) => unsafe { &*read },
-        // SAFETY: this thread's box that nobody saw, and the other's, which stays.
+        // SAFETY: this thread's box, which no other thread saw, and the other thread's, which stays.
         Err(first) => unsafe {
             drop(Box::from_raw(read));
             &*first
@@ -105,11 +107,12 @@ pub fn topology() -> &'static Topology {
     }
 }
 
-/// The CPU this thread is on. Unlike [`cpu`] at any price: a timer shall expire where it was armed.
+/// The CPU this thread is on. Unlike [`cpu`] it makes a system call if necessary: a timer must expire where
+/// it was armed.
 #[inline]
 pub fn here() -> usize {
     let ask = || {
-        // SAFETY: takes nothing; negative only on kernels without it.
+        // SAFETY: takes no pointers; negative only on kernels that lack it.
         u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
     };
     cpu().unwrap_or_else(ask) as usize
@@ -117,7 +120,7 @@ pub fn here() -> usize {
 
 /// Binds this thread to a CPU. False if it may not run there.
 pub fn bind(cpu: usize) -> bool {
-    // As many CPUs as Linux can be built for; `cpu_set_t` has fewer.
+    // Enough for the most CPUs that Linux can be built for; `cpu_set_t` has fewer.
     let mut set = [0u64; 128];
     let Some(word) = set.get_mut(cpu / 64) else { return false };
     *word = 1 << (cpu % 64);

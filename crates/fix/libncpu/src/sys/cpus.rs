@@ -3,53 +3,53 @@
 use super::cpu::{cpu_and_node, topology};
 use super::kernel::call;
 
-/// CPUs, of at most 8192: Linux has no more.
+/// CPUs, of at most 8192: the limit of Linux.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cpus([u64; Cpus::WORDS]);
 
 impl Cpus {
     const WORDS: usize = 128;
 
-    /// None.
+    /// The empty set.
     pub const fn none() -> Cpus {
         Cpus([0; Cpus::WORDS])
     }
 
-    /// Those that this thread may run on; `None` where the kernel doesn't tell.
+    /// The CPUs that this thread may run on; `None` if the kernel does not report them.
     pub fn allowed() -> Option<Cpus> {
         let mut cpus = Cpus::none();
         let bytes = size_of_val(&cpus.0);
-        // SAFETY: writes at most so many bytes.
+        // SAFETY: writes at most that many bytes.
         unsafe { call(libc::SYS_sched_getaffinity, [0, bytes, cpus.0.as_mut_ptr() as usize, 0, 0, 0]) }
             .ok()?;
         Some(cpus)
     }
 
-    /// Puts this thread on them. Where that fails it stays where it may be: it is slower there, not wrong.
+    /// Confines this thread to these CPUs. If that fails it runs where it may: slower, but correct.
     pub fn confine(&self) {
         let bytes = size_of_val(&self.0);
-        // SAFETY: reads so many bytes.
+        // SAFETY: reads that many bytes.
         let _ = unsafe { call(libc::SYS_sched_setaffinity, [0, bytes, self.0.as_ptr() as usize, 0, 0, 0]) };
     }
 
-    /// Adds one; CPUs that Linux cannot have are left out.
+    /// Adds a CPU; numbers that Linux cannot have are left out.
     pub fn add(&mut self, cpu: usize) {
         if let Some(word) = self.0.get_mut(cpu / 64) {
             *word |= 1 << (cpu % 64);
         }
     }
 
-    /// Whether it is among them.
+    /// Whether the set contains the CPU.
     pub fn contains(&self, cpu: usize) -> bool {
         self.0.get(cpu / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
     }
 
-    /// How many.
+    /// The number of CPUs in the set.
     pub fn count(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Those that are among the others too.
+    /// The intersection of two sets.
     pub fn and(&self, other: &Cpus) -> Cpus {
         let mut both = *self;
         both.0.iter_mut().zip(other.0).for_each(|(word, other)| *word &= other);
@@ -57,16 +57,16 @@ impl Cpus {
     }
 }
 
-/// NUMA nodes, of at most 1024: Linux has no more.
+/// NUMA nodes, of at most 1024: the limit of Linux.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Nodes([u64; Nodes::WORDS]);
 
 impl Nodes {
     const WORDS: usize = 16;
-    /// What the kernel takes for the length of its sets of nodes.
+    /// The length that the kernel expects for its sets of nodes.
     pub(crate) const BITS: usize = Nodes::WORDS * 64;
 
-    /// None.
+    /// The empty set.
     pub const fn none() -> Nodes {
         Nodes([0; Nodes::WORDS])
     }
@@ -77,23 +77,23 @@ impl Nodes {
         nodes.add(node).then_some(nodes)
     }
 
-    /// Adds one; false for a number that Linux cannot have.
+    /// Adds a node; false for a number that Linux cannot have.
     pub fn add(&mut self, node: usize) -> bool {
         let word = self.0.get_mut(node / 64);
         word.map(|word| *word |= 1 << (node % 64)).is_some()
     }
 
-    /// Whether it is among them.
+    /// Whether the set contains the node.
     pub fn contains(&self, node: usize) -> bool {
         self.0.get(node / 64).is_some_and(|word| word >> (node % 64) & 1 == 1)
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0 == [0; Nodes::WORDS]
     }
 
-    /// Those whose memory this thread may have; the first alone on a kernel without NUMA.
+    /// The nodes from which this thread may take memory; only the first on a kernel without NUMA.
     pub fn allowed() -> Nodes {
         const MEMS_ALLOWED: usize = 4;
         let mut nodes = Nodes::none();
@@ -108,7 +108,7 @@ impl Nodes {
         self
     }
 
-    /// The policy that memory at an address has, and its nodes.
+    /// The policy of the memory at an address, and its nodes.
     pub(crate) fn of_policy(at: usize) -> Result<(i32, Nodes), i32> {
         const ADDRESS: usize = 2;
         let mut nodes = Nodes::none();
@@ -121,7 +121,7 @@ impl Nodes {
         let mut mode = 0i32;
         let nodes = self.0.as_mut_ptr() as usize;
         let place = (&raw mut mode) as usize;
-        // SAFETY: the mode and a set of so many bits are writable.
+        // SAFETY: the mode and a set of this many bits are writable.
         unsafe { call(libc::SYS_get_mempolicy, [place, nodes, Nodes::BITS, at, flags, 0]) }?;
         Ok(mode)
     }
@@ -140,7 +140,7 @@ impl Nodes {
     }
 }
 
-/// The CPUs of these nodes, as they were when the machine was first looked at.
+/// The CPUs of these nodes, as they were when the topology was read.
 pub(crate) fn of_nodes(wanted: impl Fn(usize) -> bool) -> Cpus {
     let topology = topology();
     let mut cpus = Cpus::none();
@@ -150,15 +150,15 @@ pub(crate) fn of_nodes(wanted: impl Fn(usize) -> bool) -> Cpus {
     cpus
 }
 
-/// The CPUs near memory at an address: those of the nodes that its pages come from, as far as this thread may use
-/// them. `None` where all CPUs are as near, or the kernel doesn't tell.
+/// The CPUs near memory at an address: those of the nodes that its pages come from, as far as this thread may
+/// use them. `None` if all CPUs are equally near, or the kernel does not report it.
 ///
-/// Memory without a policy comes from the node of whoever touches it: with helpers on other nodes it would lie
-/// elsewhere than without them.
+/// Memory without a policy comes from the node of the thread that touches it first: helpers on other nodes
+/// would place it differently than the caller alone.
 pub(crate) fn near(at: usize) -> Option<Cpus> {
     const PREFERRED: i32 = 1;
     const LOCAL: i32 = 4;
-    // MPOL_F_STATIC_NODES and its like.
+    // MPOL_F_STATIC_NODES and similar flags.
     const FLAGS: i32 = 7 << 13;
     if topology().nodes() < 2 {
         return None;
@@ -176,7 +176,7 @@ pub(crate) fn near(at: usize) -> Option<Cpus> {
         of_nodes(|node| nodes.contains(node))
     };
     let cpus = cpus.and(&Cpus::allowed()?);
-    // A node without CPUs, or none that are ours.
+    // A node without CPUs, or without CPUs that this thread may use.
     (cpus.count() > 0).then_some(cpus)
 }
 
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn the_kernel_tells_what_is_allowed() {
-        // A cgroup's quota may be for fewer.
+        // A cgroup's quota may allow fewer.
         let cpus = Cpus::allowed().expect("affinity");
         assert!(cpus.count() >= std::thread::available_parallelism().map_or(1, |n| n.get()));
         assert!(!Nodes::allowed().is_empty());

@@ -1,10 +1,11 @@
-//! Forks: in which process of a family this one is, so that what belongs to an ancestor is known for it.
+//! Forks: identifies the process within its family, so that state inherited from an ancestor is recognised.
 //!
-//! A *generation* is a number that no other process between this one and its first ancestor had. It lies in a page that
-//! the kernel clears in every child (`MADV_WIPEONFORK`), whichever call made it: `fork`, `_Fork` or a bare `clone`. Where
-//! the kernel has no such pages (before 4.14) a handler of `pthread_atfork` clears it, and only `fork` is noticed.
+//! A *generation* is a number that no other process between this one and its first ancestor had. It lies in a
+//! page that the kernel clears in every child (`MADV_WIPEONFORK`), whichever call made it: `fork`, `_Fork` or
+//! a bare `clone`. On kernels without such pages (before 4.14) a handler of `pthread_atfork` clears it, and
+//! only `fork` is noticed.
 //!
-//! Objects whose locks nobody but themselves knows are *kept whole*: `fork` waits until no thread holds them.
+//! Objects with private locks are *kept consistent*: `fork` waits until no thread holds these locks.
 
 use super::kernel;
 use Ordering::{Acquire, Relaxed, Release};
@@ -12,12 +13,12 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-/// The generation, 0 in a child that has not asked yet. Null before anybody asked.
+/// The generation, 0 in a child that has not called [`forks`] yet. Null before the first call.
 static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
-/// The last generation that was given out in this process or an ancestor.
+/// The last generation that was assigned in this process or an ancestor.
 static LAST: AtomicU32 = AtomicU32::new(0);
 
-/// This process's generation, never 0; 0 where forks cannot be noticed, for want of memory.
+/// This process's generation, never 0; 0 if forks cannot be noticed for lack of memory.
 #[inline(always)]
 pub fn forks() -> u32 {
     // SAFETY: null, or a word that is never freed.
@@ -27,7 +28,7 @@ pub fn forks() -> u32 {
     }
 }
 
-/// Lets [`forks`] count from now on. False without memory.
+/// Makes [`forks`] count from now on. False without memory.
 pub fn watch_forks() -> bool {
     forks() != 0
 }
@@ -39,13 +40,13 @@ fn next() -> u32 {
         let Some(made) = make() else { return 0 };
         match WORD.compare_exchange(std::ptr::null_mut(), made, Release, Acquire) {
             Ok(_) => word = made,
-            // Two threads: the other's page stays, this one's is lost, once.
+            // Two threads: the other's page stays, and this thread's page is lost, once.
             Err(first) => word = first,
         }
     }
     // SAFETY: never freed.
     let word = unsafe { &*word };
-    // Several threads of a child may come here: the first gives the number, the others' are left out.
+    // Several threads of a child may come here: the first one's number counts.
     let new = LAST.fetch_add(1, Relaxed) + 1;
     match word.compare_exchange(0, new, Relaxed, Relaxed) {
         Ok(_) => new,
@@ -73,10 +74,10 @@ fn make() -> Option<*mut AtomicU32> {
     done.then(|| (&raw const PLAIN).cast_mut())
 }
 
-/// Runs `renew` while no other thread of this process does. Another that a fork has left behind in the parent does
-/// not count.
+/// Runs `renew` while no other thread of this process does. A thread that a fork has left behind in the
+/// parent does not count.
 pub fn once_forked(renew: impl FnOnce()) {
-    /// The generation of the process in which a thread renews, else 0.
+    /// The generation of the process in which a thread renews, otherwise 0.
     static RENEWING: AtomicU32 = AtomicU32::new(0);
     let me = forks();
     loop {
@@ -90,14 +91,14 @@ pub fn once_forked(renew: impl FnOnce()) {
     RENEWING.store(0, Release);
 }
 
-/// An object with locks of its own that a fork must find free.
+/// An object with private locks that a fork must find free.
 pub trait Forked: Sync {
-    /// Takes all its locks, in the order in which its users do.
+    /// Takes all its locks, in the order in which its users take them.
     fn before(&self);
-    /// Gives them back, in the parent or in the `child`, where this thread is the only one.
+    /// Releases them, in the parent or in the `child`, where this thread is the only one.
     ///
     /// # Safety
-    /// `before` was called, and this not since.
+    /// `before` was called, and this function was not called since.
     unsafe fn after(&self, child: bool);
 }
 
@@ -110,14 +111,15 @@ unsafe impl Send for Member {}
 static MEMBERS: Mutex<All> = Mutex::new(Vec::new());
 
 fn members() -> MutexGuard<'static, All> {
-    // Nothing panics with the list half changed.
+    // No code panics with the list half changed.
     MEMBERS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Has every `fork` of the C library call an object's [`Forked`], until [`leave`]. False without memory.
+/// Registers an object: every `fork` of the C library calls its [`Forked`], until [`leave`]. False without
+/// memory.
 ///
 /// # Safety
-/// The object stays where it is until then.
+/// The object does not move until then.
 pub unsafe fn join<T: Forked + 'static>(object: *const T) -> bool {
     static WATCHED: AtomicBool = AtomicBool::new(false);
     extern "C" fn prepare() {
@@ -126,7 +128,7 @@ pub unsafe fn join<T: Forked + 'static>(object: *const T) -> bool {
             // SAFETY: alive while it is in the list, which is locked.
             unsafe { (*member.0).before() };
         }
-        // SAFETY: only the thread that forks comes here before `after`: it holds the list's lock.
+        // SAFETY: only the forking thread comes here before `after`: it holds the list's lock.
         unsafe { *KEPT.0.get() = Some(members) };
     }
     fn after(child: bool) {
@@ -144,7 +146,7 @@ pub unsafe fn join<T: Forked + 'static>(object: *const T) -> bool {
         after(true);
     }
     struct Kept(UnsafeCell<Option<MutexGuard<'static, All>>>);
-    // SAFETY: touched by the thread that forks only.
+    // SAFETY: only the forking thread touches it.
     unsafe impl Sync for Kept {}
     static KEPT: Kept = Kept(UnsafeCell::new(None));
 
@@ -163,7 +165,7 @@ pub unsafe fn join<T: Forked + 'static>(object: *const T) -> bool {
     true
 }
 
-/// Ends what [`join`] began.
+/// Unregisters an object that [`join`] registered.
 pub fn leave<T: Forked + 'static>(object: *const T) {
     let mut members = members();
     if let Some(at) = members.iter().position(|member| std::ptr::addr_eq(member.0, object)) {

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU32;
 pub enum Wait {
     /// A wake-up that the waker counted (or, rarely, one meant for another use of the address).
     Woken,
-    /// The word had another value, or a signal came.
+    /// The word had another value, or a signal interrupted the wait.
     Changed,
     /// The deadline passed.
     TimedOut,
@@ -18,7 +18,8 @@ pub enum Wait {
 /// Every sleeper of a futex.
 pub const ALL: u32 = u32::MAX;
 
-/// Where a futex is, or was: a pointer and no number, since Miri finds futexes by provenance.
+/// The address of a futex, which may be freed: a pointer and not a number, since Miri finds futexes by
+/// provenance.
 #[derive(Clone, Copy)]
 pub struct Address(*const u32);
 
@@ -58,7 +59,7 @@ impl Futex {
         }
     }
 
-    /// Wakes up to `count` sleepers whose bits overlap `bits`; returns how many there were.
+    /// Wakes up to `count` sleepers whose bits overlap `bits`; returns the number of woken sleepers.
     pub fn wake(&self, count: u32, bits: u32, shared: bool) -> usize {
         wake_at(self.address(), count, bits, shared)
     }
@@ -69,7 +70,7 @@ impl Futex {
     }
 }
 
-/// Wakes sleepers at an address whose memory may be gone by now: the kernel only compares addresses.
+/// Wakes sleepers at an address. Its memory may already be freed: the kernel only compares addresses.
 pub fn wake_at(address: Address, count: u32, bits: u32, shared: bool) -> usize {
     let private = if shared { 0 } else { libc::FUTEX_PRIVATE_FLAG };
     // SAFETY: FUTEX_WAKE_BITSET does not access the word.
@@ -84,7 +85,7 @@ pub fn wake_at(address: Address, count: u32, bits: u32, shared: bool) -> usize {
             bits,
         )
     };
-    // EFAULT of a shared futex whose mapping is gone: nobody sleeps there.
+    // EFAULT of a shared futex whose mapping no longer exists: no thread sleeps there.
     usize::try_from(woken).unwrap_or(0)
 }
 
@@ -97,7 +98,7 @@ impl std::ops::Deref for Futex {
 
 #[cold]
 fn unreachable_futex(errno: i32) -> Wait {
-    // EFAULT, EINVAL, ENOSYS: the lock's memory is gone or the kernel has no futexes. Spinning on in a lock that
-    // cannot work would hide it.
+    // EFAULT, EINVAL, ENOSYS: the lock's memory was unmapped, or the kernel has no futexes. To spin on in a
+    // lock that cannot work would hide it.
     panic!("futex: {}", std::io::Error::from_raw_os_error(errno))
 }

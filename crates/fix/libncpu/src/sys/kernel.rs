@@ -8,7 +8,7 @@ use libc::c_long;
 /// As for the call itself.
 #[inline(always)]
 pub unsafe fn call(number: c_long, arguments: [usize; 6]) -> Result<usize, i32> {
-    // SAFETY: the caller's; the kernel keeps all registers but those told.
+    // SAFETY: the caller's promise; the kernel preserves all registers except the listed ones.
     let result = unsafe { raw(number, arguments) };
     // Linux returns errors as -4095 to -1.
     if result > usize::MAX - 4095 { Err((result.wrapping_neg()) as i32) } else { Ok(result) }
@@ -38,10 +38,10 @@ unsafe fn raw(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> usize {
     result
 }
 
-/// Elsewhere, and under Miri, through libc: right as long as one thread at a time has this `errno`.
+/// Other targets, and Miri, use libc: correct while one thread at a time uses this `errno`.
 #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
 unsafe fn raw(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> usize {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's promise.
     match unsafe { libc::syscall(number, a, b, c, d, e, f) } {
         // SAFETY: this thread's errno.
         -1 => unsafe { -(*libc::__errno_location()) as isize as usize },
@@ -49,7 +49,7 @@ unsafe fn raw(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> usize {
     }
 }
 
-/// `madvise`, begun again where a signal ended it.
+/// `madvise`, repeated if a signal interrupted it.
 pub fn madvise(at: usize, length: usize, advice: i32) -> Result<(), i32> {
     loop {
         // SAFETY: callers give advice that keeps memory's contents, or own the memory.
@@ -60,20 +60,20 @@ pub fn madvise(at: usize, length: usize, advice: i32) -> Result<(), i32> {
     }
 }
 
-/// `mmap` of fresh memory that only this process has.
+/// `mmap` of new memory, private to this process.
 pub fn map(length: usize) -> Result<usize, i32> {
     let (protection, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
-    // SAFETY: asks for memory anywhere.
+    // SAFETY: maps new memory at any address.
     unsafe { call(libc::SYS_mmap, [0, length, protection as usize, flags as usize, usize::MAX, 0]) }
 }
 
 /// `munmap`.
 ///
 /// # Safety
-/// Nobody uses the memory any more.
+/// The memory is unused.
 pub unsafe fn unmap(at: usize, length: usize) -> Result<(), i32> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's promise.
     unsafe { call(libc::SYS_munmap, [at, length, 0, 0, 0, 0]) }.map(drop)
 }
 
@@ -81,7 +81,7 @@ pub unsafe fn unmap(at: usize, length: usize) -> Result<(), i32> {
 pub fn mlock(at: usize, length: usize, flags: usize) -> Result<(), i32> {
     // SAFETY: locking changes no contents.
     let locked = unsafe {
-        // mlock2 is younger than mlock.
+        // mlock2 is newer than mlock.
         if flags == 0 {
             call(libc::SYS_mlock, [at, length, 0, 0, 0, 0])
         } else {
@@ -91,7 +91,7 @@ pub fn mlock(at: usize, length: usize, flags: usize) -> Result<(), i32> {
     locked.map(drop)
 }
 
-/// Bytes of the machine's base page.
+/// Size of the machine's base page in bytes.
 pub fn page() -> usize {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     static PAGE: AtomicUsize = AtomicUsize::new(0);

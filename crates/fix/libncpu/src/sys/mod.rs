@@ -1,4 +1,4 @@
-//! The one place that touches the machine: futexes, barriers, clocks, CPUs, threads, forks.
+//! The only module that uses the machine: futexes, barriers, clocks, CPUs, threads, forks.
 //!
 //! The algorithms import what they need from `crate::sys` only. The model checker's build (`tests/models`) compiles
 //! the same algorithm sources against another `sys`. The modules below never import this one, nor any algorithm.

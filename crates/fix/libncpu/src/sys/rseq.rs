@@ -1,10 +1,10 @@
-//! Restartable sequences: the number of the CPU by one load, and changes to what belongs to that CPU.
+//! Restartable sequences: the CPU's number by one load, and changes to data of that CPU.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use super::barrier::fence_rseq;
 use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, Ordering};
 
-/// Where glibc's registration of restartable sequences lies relative to the thread pointer.
+/// The place of glibc's registration of restartable sequences relative to the thread pointer.
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 mod area {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,8 +42,8 @@ mod area {
     }
 }
 
-/// The CPU this thread runs on, which may be another by the time the caller looks at it; `None` if that cannot be
-/// told without a system call.
+/// The CPU this thread runs on, which may have changed when the caller uses it; `None` if it cannot be read
+/// without a system call.
 ///
 /// One load from the thread's `struct rseq`, which the kernel keeps up to date.
 #[inline(always)]
@@ -69,7 +69,7 @@ pub fn cpu() -> Option<u32> {
     }
 }
 
-/// The CPU, or where that cannot be told cheaply a number of the thread's own that spreads as well.
+/// The CPU or, if it cannot be read cheaply, a number of the thread's own that spreads as well.
 #[inline(always)]
 pub fn cpu_or_thread() -> u32 {
     match cpu() {
@@ -84,8 +84,8 @@ fn thread_number() -> u32 {
     NUMBER.try_with(|number| *number).unwrap_or(0)
 }
 
-/// Makes the instructions from 3 to 4 a sequence that begins anew at 6 if it is interrupted, with `done` 0. glibc
-/// registered the signature before 5.
+/// Makes the instructions from 3 to 4 a sequence that begins again at 6 if it is interrupted, with `done` 0.
+/// glibc registered the signature before 5.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 macro_rules! begin_sequence {
     () => {
@@ -108,11 +108,11 @@ macro_rules! begin_sequence {
     };
 }
 
-/// Adds `n` to the counter of the CPU that the thread is on: the one `cpu * stride` bytes after `first`, of `slots`.
-/// False, and nothing is added, if the CPU has none.
+/// Adds `n` to the counter of the CPU that the thread is on: the one `cpu * stride` bytes after `first`, of
+/// `slots`. Returns false, with nothing added, if the CPU has no slot.
 ///
-/// One restartable sequence where the process has them, so that no other thread writes the slot at the same time;
-/// else an atomic addition. A process uses one or the other throughout.
+/// One restartable sequence if the process has them, so that no other thread writes the slot at the same
+/// time; otherwise an atomic addition. A process always uses the same of the two.
 ///
 /// # Safety
 /// There are `slots` counters at that distance, and only this function writes them.
@@ -200,16 +200,18 @@ pub fn locks_by_rseq() -> bool {
     false
 }
 
-/// Makes the first of two words 1 if both are 0: those of the CPU that the thread is on, `cpu * stride` bytes after
-/// `first`, of `slots`. Returns the CPU. `None`, and nothing changes, if one is not 0 or the CPU has none.
+/// Makes the first of two words 1 if both are 0: those of the CPU that the thread is on, `cpu * stride` bytes
+/// after `first`, of `slots`. Returns the CPU. `None`, with nothing changed, if one word is not 0 or the CPU
+/// has no slot.
 ///
-/// A restartable sequence, so of threads on one CPU only one gets it, without an atomic operation. An acquire of what
-/// was before the word became 0, since x86 does not reorder loads. Another CPU keeps threads out by making the second
-/// word 1 and then calling [`fence_rseq`]: who was in the sequence has stored by then, or finds it 1.
+/// A restartable sequence, so of threads on one CPU only one succeeds, without an atomic operation. An
+/// acquire of accesses before the word became 0, since x86 does not reorder loads. Another CPU keeps threads
+/// out by making the second word 1 and then calling [`fence_rseq`]: a thread that was in the sequence has
+/// stored by then, or finds the word 1.
 ///
 /// # Safety
 /// [`locks_by_rseq`] returned true. There are `slots` pairs at that distance, the first aligned to 4 bytes, and
-/// nobody else makes a first word 1.
+/// no other code makes a first word 1.
 #[inline(always)]
 pub unsafe fn lock_here(first: *const [AtomicU16; 2], stride: usize, slots: usize) -> Option<usize> {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

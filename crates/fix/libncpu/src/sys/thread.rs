@@ -1,4 +1,4 @@
-//! Threads: who this one is, whether another lives, and helpers of the library's own.
+//! Threads: the ID of this one, whether another lives, and the library's own helpers.
 
 use super::cpu::bind;
 use super::fork::forks;
@@ -11,14 +11,15 @@ pub(super) fn errno() -> i32 {
     unsafe { *libc::__errno_location() }
 }
 
-/// Whether this thread is the only one of the process; false where the C library does not tell (glibc before 2.32).
+/// Whether this thread is the only one of the process; false if the C library does not report it (glibc
+/// before 2.32).
 ///
-/// May allocate where it does not.
+/// May allocate in that case.
 pub fn alone() -> bool {
     if cfg!(miri) {
         return false;
     }
-    // SAFETY: a C string; the symbol is a char of glibc's that is there for good, cleared before a second thread runs.
+    // SAFETY: a C string; the symbol is a char of glibc that is never unloaded, and is cleared before a second thread runs.
     unsafe {
         let alone = libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()).cast::<u8>();
         !alone.is_null() && *alone != 0
@@ -31,11 +32,11 @@ pub fn yield_now() {
 }
 
 thread_local! {
-    /// The generation of the process in which this thread asked for its ID, and the ID.
+    /// The generation of the process in which this thread read its ID, and the ID.
     static ME: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
 }
 
-/// The kernel's ID of this thread: asked once in each process, since a forked child's only thread has another.
+/// The kernel's ID of this thread: read once in each process, since a forked child's only thread has another.
 #[inline]
 pub fn thread_id() -> u32 {
     let generation = forks();
@@ -51,20 +52,21 @@ fn ask_id(generation: u32) -> u32 {
     id
 }
 
-/// Whether a thread of any process in this PID namespace has not ended. True if that cannot be told.
+/// Whether a thread of any process in this PID namespace has not ended. True if that cannot be determined.
 pub fn thread_lives(id: u32) -> bool {
-    // A zombie accepts signals, so kill(2) cannot tell.
+    // A zombie accepts signals, so kill(2) is not enough.
     match std::fs::read_to_string(format!("/proc/{id}/stat")) {
-        // After the last parenthesis of the name, which may hold anything.
+        // After the last parenthesis of the name, which may contain any character.
         Ok(stat) => !matches!(
             stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next()),
             Some('Z' | 'X' | 'x')
         ),
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => false,
-        // No such thread, or /proc hides it or is not there; a thread of another user's cannot be signalled, but is.
+        // No such thread, or /proc hides it or is not mounted. A thread of another user cannot be signalled,
+        // but exists.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let id = libc::pid_t::try_from(id).unwrap_or(libc::pid_t::MAX);
-            // Miri has no kill, and threads whose IDs /proc does not know.
+            // Miri has no kill, and its thread IDs do not exist in /proc.
             // SAFETY: signal 0 is not sent.
             !cfg!(miri) && unsafe { libc::kill(id, 0) == 0 || errno() != libc::ESRCH }
         }
@@ -72,17 +74,17 @@ pub fn thread_lives(id: u32) -> bool {
     }
 }
 
-/// What a [`Helper`] does.
+/// The work of a [`Helper`].
 pub trait Serve {
-    /// The thread's life.
+    /// The body of the thread.
     fn serve(&self);
 }
 
-/// A thread of the library's own. No signal handler of the program runs on it.
+/// A thread that belongs to the library. No signal handler of the program runs on it.
 pub struct Helper(libc::pthread_t);
 
 impl Helper {
-    /// Starts one. Fails without memory or if there may be no more threads.
+    /// Starts a helper. Fails without memory, or if the limit of threads is reached.
     ///
     /// # Safety
     /// `server` outlives the thread: [`Helper::join`] comes first.
@@ -92,7 +94,7 @@ impl Helper {
             unsafe { &*server.cast_const().cast::<S>() }.serve();
             std::ptr::null_mut()
         }
-        // SAFETY: all pointers are to locals, and the start routine takes what it is given.
+        // SAFETY: all pointers are to locals, and the start routine gets the pointer that it expects.
         unsafe {
             let (mut all, mut old, mut thread) = std::mem::zeroed();
             libc::sigfillset(&mut all);
@@ -115,9 +117,10 @@ impl Helper {
     }
 }
 
-/// For a helper: names its thread after its CPU and binds it. Where that is refused the kernel decides where it runs.
+/// For a helper: names its thread after its CPU and binds it. If binding is refused the kernel decides where
+/// it runs.
 pub fn settle(cpu: usize) {
-    // Zero at its end, and without memory of the heap, which might be short.
+    // Zero-terminated, and without heap memory, which might be short.
     let mut name = [0u8; 16];
     let _cut = write!(&mut name[..15], "ncpu-timer/{cpu}");
     // SAFETY: reads up to 16 bytes.

@@ -1,20 +1,21 @@
-//! What the primitives need to know about the machine: which CPUs are near each other.
+//! The machine's topology, as far as the primitives need it: which CPUs are near each other.
 
 use std::path::Path;
 
-/// The NUMA nodes that have CPUs, in the order of their numbers, and which CPUs are theirs.
+/// The NUMA nodes that have CPUs, in the order of their numbers, and their CPUs.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Topology {
     /// By CPU: the index of its node.
     node: Vec<usize>,
     /// By node: all nodes, nearest first, beginning with itself.
     near: Vec<Vec<usize>>,
-    /// By node: the kernel's number of it.
+    /// By node: its number in the kernel.
     ids: Vec<usize>,
 }
 
 impl Topology {
-    /// Reads a tree like `/sys/devices/system`. What it does not tell is one node with as many CPUs as can be used.
+    /// Reads a tree like `/sys/devices/system`. If information is missing, one node with all usable CPUs
+    /// takes its place.
     pub fn read(root: &Path) -> Topology {
         let text = |path: String| std::fs::read_to_string(root.join(path)).unwrap_or_default();
         let possible = list(&text("cpu/possible".into()));
@@ -40,7 +41,7 @@ impl Topology {
         let online = list(&text("node/online".into()));
         let near = (0..nodes.len())
             .map(|from| {
-                // A distance for each node that is online.
+                // A distance to each node that is online.
                 let distances: Vec<u32> = text(format!("node/node{}/distance", nodes[from]))
                     .split_whitespace()
                     .filter_map(|d| d.parse().ok())
@@ -82,7 +83,7 @@ impl Topology {
         self.near.len()
     }
 
-    /// The node of a CPU; that of CPUs that were not possible at start is the first.
+    /// The node of a CPU; CPUs that were not possible at start count to the first.
     pub fn node_of(&self, cpu: usize) -> usize {
         self.node.get(cpu).copied().unwrap_or(0)
     }
@@ -92,7 +93,7 @@ impl Topology {
         self.ids[node]
     }
 
-    /// The node of a number of the kernel's; `None` if it had no CPUs at start.
+    /// The node with the kernel's number `id`; `None` if it had no CPUs at start.
     pub fn with_id(&self, id: usize) -> Option<usize> {
         self.ids.iter().position(|&own| own == id)
     }
@@ -103,9 +104,9 @@ impl Topology {
     }
 }
 
-/// Numbers of a list like `0-3,8`, ascending; what is no number is left out.
+/// Numbers of a list like `0-3,8`, ascending; invalid parts are left out.
 fn list(text: &str) -> Vec<usize> {
-    // More CPUs than Linux supports would be a broken file, not a machine.
+    // More CPUs than Linux supports: the file is broken.
     const MOST: usize = 1 << 16;
     let mut all = Vec::new();
     for range in text.trim().split(',') {

@@ -23,20 +23,21 @@ impl When {
         When::after_ns(ns(after))
     }
 
-    /// At this time; at once if it has passed.
+    /// At this time; immediately if it has passed.
     pub fn at(at: Instant) -> When {
         When { at: at.ns(), slack: 0, period: 0, now: 0 }
     }
 
-    /// Up to this much later will do. Timers with slack expire together where that is possible, which saves wake-ups.
-    /// 0 at first.
+    /// Permits an expiry up to this much later [default: 0]. Timers with slack expire together if possible,
+    /// which saves wake-ups.
     #[must_use]
     pub fn slack(self, slack: Duration) -> When {
         When { slack: ns(slack), ..self }
     }
 
-    /// And again each `period` after that, at least 1 µs, until it is cancelled. Times are counted from the first: they
-    /// do not drift. Those missed are not made up for: the callback is told how many periods have passed.
+    /// Repeats each `period` after that, at least 1 µs, until cancelled. Times are counted from the first, so
+    /// they do not drift. Missed periods are not made up for: the callback gets the number of periods that
+    /// have passed.
     #[must_use]
     pub fn every(self, period: Duration) -> When {
         When { period: self::period(ns(period)), ..self }
@@ -51,24 +52,26 @@ impl From<Duration> for When {
 }
 
 impl Timers {
-    /// Helpers that have nothing to do end after `linger` instead of a second; with [`Duration::MAX`] never.
+    /// Idle helpers end after `linger` instead of a second; with [`Duration::MAX`] never.
     pub fn with_linger(linger: Duration) -> Result<Timers, OutOfMemory> {
         Timers::with_linger_ns(ns(linger))
     }
 
-    /// A timer, not armed yet, that calls back at its expiry: on the helper thread of the CPU where it was armed.
+    /// A timer, not armed yet, that calls back at its expiry, on the helper thread of the CPU where it was
+    /// armed.
     ///
-    /// A callback should be short: all timers of its CPU wait for it. It may arm and cancel any timer, drop its own
-    /// too. Calls of one timer never overlap. If it panics, the process aborts: there is nobody to tell.
+    /// A callback should be short: all timers of its CPU wait for it. It may arm and cancel any timer, and
+    /// may drop its own. Calls of one timer never overlap. If it panics, the process aborts, because no
+    /// caller could receive the panic.
     ///
     /// ```
     /// use std::time::Duration;
     ///
     /// let timers = libncpu::Timers::new()?;
-    /// let (tell, told) = std::sync::mpsc::channel();
-    /// let timer = timers.timer(move |expiry| tell.send(expiry.expirations()).unwrap())?;
+    /// let (sender, receiver) = std::sync::mpsc::channel();
+    /// let timer = timers.timer(move |expiry| sender.send(expiry.expirations()).unwrap())?;
     /// timer.arm(Duration::from_micros(50))?;
-    /// assert_eq!(told.recv()?, 1);
+    /// assert_eq!(receiver.recv()?, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn timer<F>(&self, callback: F) -> Result<Timer<'_>, OutOfMemory>
@@ -92,7 +95,7 @@ impl Timers {
 struct Header {
     raw: RawTimer,
     inner: *const Inner,
-    /// By its own callback, which frees it then.
+    /// Dropped by its own callback, which frees it at its end.
     dropped: Cell<bool>,
     free: unsafe fn(*mut Header),
 }
@@ -104,7 +107,7 @@ struct Node<F> {
 }
 
 /// # Safety
-/// It is a `Node<F>` that nobody uses any more.
+/// It is a `Node<F>` without other users.
 unsafe fn free<F>(node: *mut Header) {
     // SAFETY: leaked by `Timers::timer`.
     drop(unsafe { Box::from_raw(node.cast::<Node<F>>()) });
@@ -122,7 +125,7 @@ unsafe extern "C-unwind" fn expire<F: FnMut(&Expiry<'_>)>(
     unsafe {
         (*(*node).callback.get())(&Expiry { header: &(*node).header, expirations });
         if (*node).header.dropped.get() {
-            // The callback may have armed it after that.
+            // The callback may have armed it after the drop.
             (*(*node).header.inner).cancel(timer, true);
             free::<F>(node.cast_mut().cast());
         }
@@ -136,7 +139,7 @@ pub struct Timer<'a> {
     node: NonNull<Header>,
 }
 
-// SAFETY: its callback is `Send`, and all else is done under locks.
+// SAFETY: its callback is `Send`, and all other state is under locks.
 unsafe impl Send for Timer<'_> {}
 // SAFETY: as above; `&Timer` gives no access to the callback.
 unsafe impl Sync for Timer<'_> {}
@@ -151,7 +154,8 @@ impl Timer<'_> {
     /// # Errors
     /// See [`Timers::arm`].
     pub fn arm(&self, when: impl Into<When>) -> io::Result<bool> {
-        // SAFETY: it lives until it was cancelled in `drop`; the callback may run on any thread, and outlives all.
+        // SAFETY: it lives until it was cancelled in `drop`; the callback may run on any thread, and outlives
+        // all calls.
         unsafe { self.timers.arm(self.raw(), when.into()) }
     }
 
@@ -177,10 +181,10 @@ impl Timer<'_> {
 impl Drop for Timer<'_> {
     fn drop(&mut self) {
         if self.cancel_wait() == Cancelled::Running {
-            // SAFETY: alive, and this is the callback's thread, which alone looks at it.
+            // SAFETY: alive, and this is the callback's thread, which alone reads it.
             unsafe { self.node.as_ref() }.dropped.set(true);
         } else {
-            // SAFETY: not armed and not running, and nobody can arm it any more.
+            // SAFETY: not armed and not running, and no thread can arm it any more.
             unsafe {
                 let free = self.node.as_ref().free;
                 free(self.node.as_ptr());
@@ -189,7 +193,7 @@ impl Drop for Timer<'_> {
     }
 }
 
-/// What a callback gets: how late it is, and a handle on its own timer.
+/// The argument of a callback: the number of expirations, and a handle on its own timer.
 pub struct Expiry<'a> {
     header: &'a Header,
     expirations: u64,
@@ -204,13 +208,14 @@ impl Expiry<'_> {
     /// Arms the timer again, on this CPU; returns whether it was armed.
     ///
     /// # Errors
-    /// None while helpers live, which is so within a callback, but for a descriptor that the program closed.
+    /// A program that closed the descriptor. Helpers live during a callback, so no other errors occur.
     pub fn arm(&self, when: impl Into<When>) -> io::Result<bool> {
         // SAFETY: alive during the callback, and cancelled before it is freed; `Timers` waits for callbacks.
         unsafe { (*self.header.inner).arm(&self.header.raw, when.into()) }
     }
 
-    /// Cancels the timer if it is armed: a periodic one, or one armed anew. Returns whether it was.
+    /// Cancels the timer if it is armed: a periodic one, or one that was armed again. Returns whether it was
+    /// armed.
     pub fn cancel(&self) -> bool {
         // SAFETY: as above.
         unsafe { (*self.header.inner).cancel(&self.header.raw, false) == Cancelled::Armed }

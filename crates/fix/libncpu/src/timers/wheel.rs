@@ -1,29 +1,30 @@
-//! One hierarchical timing wheel: what is due next, and what is due by now.
+//! A hierarchical timing wheel: the next due time, and the timers that are due.
 //!
 //! # Where it comes from
 //!
-//! George Varghese and Tony Lauck, "Hashed and Hierarchical Timing Wheels" (1987): slots of time in the place of a
-//! sorted list, so that inserting and removing cost the same however many timers there are. The level is chosen by
-//! the highest digit in which a timer's time differs from the wheel's, as in a radix heap (Ahuja, Mehlhorn, Orlin,
-//! Tarjan, 1990), so that levels are ordered in time and nothing wraps around. Aligning times within their slack is
-//! what Linux did in `apply_slack` (2010).
+//! George Varghese and Tony Lauck, "Hashed and Hierarchical Timing Wheels" (1987): slots of time instead of a
+//! sorted list, so that inserting and removing have a cost independent of the number of timers. The level is
+//! chosen by the highest digit in which a timer's time differs from the wheel's, as in a radix heap (Ahuja,
+//! Mehlhorn, Orlin, Tarjan, 1990), so that levels are ordered in time and no index wraps around. Aligning
+//! times within their slack is the method of Linux's `apply_slack` (2010).
 //!
 //! # Structure
 //!
-//! Time is a `u64` of nanoseconds, cut into a tick of 2^10 ns and nine digits of 6 bits: all of it, 584 years, so
-//! there is no list of timers too far away. Each level has 64 slots, each slot a ring of timers and the earliest
-//! time in it.
+//! Time is a `u64` of nanoseconds, cut into a tick of 2^10 ns and nine digits of 6 bits. That covers all 584
+//! years, so more distant timers need no list. Each level has 64 slots, each slot a ring of timers
+//! and the earliest time in it.
 //!
 //! # Invariants
 //!
-//! 1. A timer on level L shares with `current` all digits above L, and its digit L is greater: that is the slot. So
-//!    each timer on a level is due before any on a higher one, slots are in the order of time, and the next is found by
-//!    two bit scans. A timer due in the current tick or before is in `soon`.
-//! 2. `current` is never beyond the start of a slot that holds something: who moves it takes those slots out first.
-//! 3. A slot's `earliest` is not later than any time in it. It may be earlier, after a removal; the slot is then looked
-//!    at once too often.
+//! 1. A timer on level L shares with `current` all digits above L, and its digit L is greater: that is the
+//!    slot. So each timer on a level is due before any on a higher one, slots are in the order of time, and
+//!    two bit scans find the next. A timer due in the current tick or before is in `soon`.
+//! 2. `current` is never beyond the start of a slot that holds timers: such slots are emptied before it
+//!    moves.
+//! 3. A slot's `earliest` is not later than any time in it. It may be earlier, after a removal; then the slot
+//!    is visited once too often.
 //!
-//! Each timer that is neither removed nor due comes down a level at most eight times.
+//! Each timer that is neither removed nor due moves down a level at most eight times.
 
 use crate::percpu::{OutOfMemory, one};
 use std::cell::Cell;
@@ -37,7 +38,7 @@ const DIGIT: u32 = 6;
 const SLOTS: usize = 1 << DIGIT;
 const LEVELS: usize = ((u64::BITS - TICK) / DIGIT) as usize;
 
-/// A place in a ring; also the ring's head.
+/// A node of a ring; also the ring's head.
 #[repr(C)]
 struct Link {
     next: Cell<*const Link>,
@@ -59,7 +60,7 @@ impl Link {
         ptr::eq(self.next.get(), self)
     }
 
-    /// Puts a link at the end of this head's ring.
+    /// Appends a link to this head's ring.
     ///
     /// # Safety
     /// `new` is in no ring, and all in this ring are alive.
@@ -74,7 +75,7 @@ impl Link {
         self.prev.set(new);
     }
 
-    /// Puts all of `other`'s ring at the end of this one.
+    /// Appends all of `other`'s ring to this one.
     ///
     /// # Safety
     /// All in both rings are alive.
@@ -94,13 +95,13 @@ impl Link {
     }
 }
 
-/// What the wheel keeps of a timer, in the timer itself. It stays where it is while it is in the wheel.
+/// The wheel's part of a timer, inside the timer. It must not move while it is in the wheel.
 #[repr(C)]
 pub struct Entry {
     link: Link,
-    /// When, in ns: never before.
+    /// The due time in ns; it never expires before.
     pub(crate) at: Cell<u64>,
-    /// How much later will do, in ns.
+    /// The permitted delay, in ns.
     pub(crate) slack: Cell<u64>,
 }
 
@@ -109,8 +110,8 @@ impl Entry {
         Entry { link: Link::new(), at: Cell::new(0), slack: Cell::new(0) }
     }
 
-    /// The time within the slack that ends in the most zero bits. Timers with slack meet there: they expire together,
-    /// and come down fewer levels.
+    /// The time within the slack that ends in the most zero bits. Timers with slack coincide at such times:
+    /// they expire together, and move down fewer levels.
     pub(crate) fn due(&self) -> u64 {
         aligned(self.at.get(), self.slack.get())
     }
@@ -122,7 +123,7 @@ fn aligned(at: u64, slack: u64) -> u64 {
         return at;
     }
     let latest = at.saturating_add(slack);
-    // The highest bit that changes between: 0 before `at`, 1 in `latest`.
+    // The highest bit that differs: 0 before `at`, 1 in `latest`.
     let differs = (at - 1) ^ latest;
     let bit = u64::BITS - 1 - differs.leading_zeros();
     latest >> bit << bit
@@ -131,7 +132,7 @@ fn aligned(at: u64, slack: u64) -> u64 {
 #[repr(C)]
 struct Slot {
     ring: Link,
-    /// Of those in the ring; means nothing while it is empty.
+    /// The earliest time in the ring; undefined while the ring is empty.
     earliest: Cell<u64>,
 }
 
@@ -141,35 +142,36 @@ impl Slot {
     }
 }
 
-/// What [`Rings::pop`] came to.
+/// Result of [`Rings::pop`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Popped {
-    /// It is due, and in the wheel no more.
+    /// This timer is due, and was removed from the wheel.
     Due(*const Entry),
     /// Nothing is due.
     Nothing,
-    /// The moves are used up.
+    /// The moves are used up before a due timer was found.
     Busy,
 }
 
 /// The wheel. 14 KB on the heap.
 ///
-/// Not for several threads at once. Not a `Box`: that would claim to be the only way to what its rings point to.
+/// Not for several threads at once. Not a `Box`, which would claim exclusive access to memory that its rings
+/// point to.
 pub(crate) struct Wheel(NonNull<Rings>);
 
-/// What stays where it is.
+/// The part that does not move.
 pub(crate) struct Rings {
     slots: [Slot; LEVELS * SLOTS],
-    /// By level: a bit for each slot that holds something.
+    /// By level: a bit for each slot that holds timers.
     occupied: [Cell<u64>; LEVELS],
-    /// A bit for each level that does.
+    /// A bit for each level that holds timers.
     levels: Cell<u16>,
     current: Cell<u64>,
     /// Due in the current tick, or overdue when inserted.
     soon: Slot,
-    /// From slots whose time has come, not yet looked at.
+    /// Timers of slots that have become due, not examined yet.
     ripe: Link,
-    /// The same, to be looked at before those.
+    /// As `ripe`, but examined first.
     urgent: Link,
     hurrying: Cell<bool>,
     len: Cell<usize>,
@@ -190,7 +192,7 @@ impl Wheel {
             len: Cell::new(0),
         })?;
         let wheel = Wheel(NonNull::from(Box::leak(rings)));
-        // Only now do they have the address that they keep.
+        // The final address, which the rings store, is known only here.
         let others = [&wheel.soon.ring, &wheel.ripe, &wheel.urgent];
         wheel.slots.iter().map(|slot| &slot.ring).chain(others).for_each(Link::reset);
         Ok(wheel)
@@ -199,7 +201,7 @@ impl Wheel {
 
 impl Drop for Wheel {
     fn drop(&mut self) {
-        // SAFETY: from `new`. Timers that are in it are not looked at.
+        // SAFETY: from `new`. Timers that are still in it are not accessed.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
@@ -213,12 +215,12 @@ impl Deref for Wheel {
 }
 
 impl Rings {
-    /// Timers in it.
+    /// The number of timers.
     pub(crate) fn len(&self) -> usize {
         self.len.get()
     }
 
-    /// Tells an empty wheel the time: timers are placed by how far they are from it.
+    /// Sets the time of an empty wheel. Timers are placed by their distance from it.
     pub(crate) fn refresh(&self, now: u64) {
         if self.len.get() == 0 && now > self.current.get() {
             self.current.set(now);
@@ -228,7 +230,7 @@ impl Rings {
     /// Inserts a timer. O(1).
     ///
     /// # Safety
-    /// It is in no wheel, and stays alive and where it is until it is popped or removed.
+    /// It is in no wheel, and neither moves nor is freed until it is popped or removed.
     pub(crate) unsafe fn insert(&self, entry: *const Entry) {
         self.len.set(self.len.get() + 1);
         // SAFETY: as the caller promised.
@@ -272,7 +274,7 @@ impl Rings {
     /// # Safety
     /// The entry is in a ring of this wheel.
     unsafe fn unlink(&self, entry: *const Entry) {
-        // SAFETY: those beside it in the ring are alive.
+        // SAFETY: its neighbours in the ring are alive.
         let head = unsafe {
             let link = &(*entry).link;
             let (next, prev) = (link.next.get(), link.prev.get());
@@ -283,7 +285,7 @@ impl Rings {
             }
             prev
         };
-        // There was one other in the ring, which is its head, perhaps a slot's.
+        // There was one other link in the ring, which is its head, perhaps a slot's.
         let at = (head as usize).wrapping_sub(self.slots.as_ptr() as usize) / size_of::<Slot>();
         if at < LEVELS * SLOTS {
             self.emptied(at / SLOTS, at % SLOTS);
@@ -298,7 +300,7 @@ impl Rings {
         }
     }
 
-    /// The first slot that holds something: level and digit.
+    /// The first slot that holds timers: level and digit.
     fn first(&self) -> Option<(usize, usize)> {
         let levels = self.levels.get();
         if levels == 0 {
@@ -308,7 +310,7 @@ impl Rings {
         Some((level, self.occupied[level].get().trailing_zeros() as usize))
     }
 
-    /// When something is next to be done: not after the first timer is due. Before it only if one was removed.
+    /// The time of the next work: not after the first due time, and before it only if a timer was removed.
     /// `None` if the wheel is empty.
     pub(crate) fn next(&self) -> Option<u64> {
         if !self.urgent.is_empty() || !self.ripe.is_empty() {
@@ -320,10 +322,11 @@ impl Rings {
         }
     }
 
-    /// Moves what the first slot holds to the end of a ring, if its time has come by `now`. False if nothing has.
+    /// Moves the timers of the first slot to the end of a ring, if its time has come by `now`. False if no
+    /// slot is due.
     fn ripen(&self, now: u64, to: &Link) -> bool {
         if !self.soon.ring.is_empty() && self.soon.earliest.get() <= now {
-            // SAFETY: everything in the wheel is alive.
+            // SAFETY: all links in the wheel are alive.
             unsafe { to.take(&self.soon.ring) };
             return true;
         }
@@ -345,15 +348,16 @@ impl Rings {
         false
     }
 
-    /// In the middle of many timers that come down: what has become due meanwhile shall be popped first.
+    /// For use while many timers move down: timers that have become due meanwhile are popped first.
     pub(crate) fn hurry(&self) {
         self.hurrying.set(true);
     }
 
-    /// Takes out a timer that is due at `now`: in the order of ticks, and within one of insertion, but for [`hurry`].
+    /// Removes a timer that is due at `now`: in the order of ticks, and within a tick of insertion, except
+    /// after [`hurry`].
     ///
-    /// Timers whose slot's time has come are moved to a lower level on the way, at most `moves` of them, which is
-    /// counted down.
+    /// Timers of slots that have become due are moved to a lower level on the way, at most `moves` of them.
+    /// `moves` is counted down.
     ///
     /// [`hurry`]: Rings::hurry
     pub(crate) fn pop(&self, now: u64, moves: &mut u32) -> Popped {
@@ -371,7 +375,7 @@ impl Rings {
             // SAFETY: in the wheel, so alive, and not the ring's head.
             unsafe {
                 let due = (*entry).due();
-                // Others of the same slot may be due before it, even if it is.
+                // Other timers of the same slot may be due before it, even if it is due.
                 if due <= now && due >> TICK <= self.current.get() >> TICK {
                     self.remove(entry);
                     return Popped::Due(entry);
@@ -417,7 +421,7 @@ mod tests {
         }
     }
 
-    /// In the order of time, those of one time in the order of insertion, however far they were away.
+    /// In the order of time, and timers of one time in the order of insertion, at any distance.
     #[test]
     fn order() {
         let wheel = Wheel::new(77).expect("memory");
@@ -440,15 +444,15 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        /// So far from now, with slack.
+        /// This far from now, with slack.
         Insert(u64, u64),
         /// Its index among the armed timers.
         Remove(usize),
-        /// Time passes, and what is due is popped, so many moves at once.
+        /// Time passes, and due timers are popped, with this many moves at once.
         Pass(u64, u32),
     }
 
-    /// All magnitudes alike.
+    /// All magnitudes with equal probability.
     fn span() -> impl Strategy<Value = u64> {
         (0u32..64, any::<u64>()).prop_map(|(bits, n)| n & ((1 << bits) - 1))
     }
@@ -457,18 +461,18 @@ mod tests {
         prop_oneof![
             4 => (span(), prop_oneof![Just(0), span()]).prop_map(|(at, slack)| Step::Insert(at, slack)),
             2 => any::<usize>().prop_map(Step::Remove),
-            // Rarely so far that the end of time comes.
+            // Rarely far enough to reach the end of time.
             2 => (0u32..50, any::<u64>(), 1u32..20).prop_map(|(bits, n, moves)| Step::Pass(n & ((1 << bits) - 1), moves)),
         ]
     }
 
     proptest! {
-        /// Beside a sorted set: what is due is popped, nothing else is, and `next` is right.
+        /// Compared with a sorted set: due timers are popped, no others are, and `next` is right.
         #[test]
         fn as_a_sorted_set(start in span(), steps in proptest::collection::vec(step(), 1..200)) {
             let (mut now, mut removed) = (start, false);
             let wheel = Wheel::new(now).expect("memory");
-            // Nodes stay where they are.
+            // Nodes do not move.
             let nodes: Vec<Box<Entry>> = steps.iter().map(|_| Box::new(Entry::new())).collect();
             let mut model = BTreeSet::new();
             for (i, step) in steps.into_iter().enumerate() {
@@ -477,7 +481,7 @@ mod tests {
                         let node = &nodes[i];
                         node.at.set(now.saturating_add(after));
                         node.slack.set(slack);
-                        // SAFETY: fresh, and lives as long as the wheel.
+                        // SAFETY: new, and lives as long as the wheel.
                         unsafe { wheel.insert(&**node) };
                         model.insert((node.due(), i));
                     }

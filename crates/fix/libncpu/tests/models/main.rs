@@ -37,7 +37,7 @@ fn check(model: impl Fn() + Send + Sync + Copy + 'static) {
     shuttle::check_pct(model, n, 3);
 }
 
-/// Runs `body` on so many threads, each with its number, and returns what they return.
+/// Runs `body` on `n` threads, each with its number, and returns their results.
 fn threads<T: Send + 'static>(n: u64, body: impl Fn(u64) -> T + Send + Sync + 'static) -> Vec<T> {
     let body = Arc::new(body);
     let handles: Vec<_> = (0..n)

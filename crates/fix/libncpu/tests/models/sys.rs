@@ -1,5 +1,6 @@
-//! `sys` for the model checker: every access is a point where it may switch threads; CPUs, clocks and time-outs are
-//! its choices. Memory is sequentially consistent here: orderings are argued in the sources, not checked by this.
+//! `sys` for the model checker: every access is a point where the checker may switch threads, and it chooses
+//! CPUs, times and timeouts. Memory is sequentially consistent here: the sources argue the orderings, this
+//! does not check them.
 
 use shuttle::rand::{Rng, thread_rng};
 #[allow(unused_imports)]
@@ -63,16 +64,17 @@ thread_local! {
 }
 
 thread_local! {
-    /// Critical sections that a model has begun so far, where it counts them.
+    /// Critical sections that a model has begun so far, if it counts them.
     pub static SECTIONS: Cell<u32> = const { Cell::new(0) };
-    /// Threads that sleep as the demander of a mutex, with [`SECTIONS`] as it was when each first did.
+    /// Threads that sleep as the demander of a mutex, with the value of [`SECTIONS`] when each began to.
     static DEMANDERS: RefCell<Vec<(ThreadId, u32)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The bit by which the demander of a mutex is woken.
 const DEMANDER: u32 = 2;
 
-/// How many critical sections began since this thread first slept as a demander, if it did; forgets that it did.
+/// The number of critical sections that began since this thread first slept as a demander, if it did; forgets
+/// that it did.
 pub fn sections_while_demanding() -> Option<u32> {
     let me = thread::current().id();
     DEMANDERS.with_borrow_mut(|all| {
@@ -90,7 +92,7 @@ pub fn restart() {
     DEMANDERS.with_borrow_mut(Vec::clear);
 }
 
-/// Where a futex is.
+/// The address of a futex.
 #[derive(Clone, Copy)]
 pub struct Address(usize);
 
@@ -185,7 +187,7 @@ pub fn heavy_barrier() -> bool {
 
 pub fn without_barrier() {}
 
-/// Restartable sequences are the processor's and the kernel's; here it is the atomic form of the lock.
+/// Restartable sequences need the processor and the kernel; this is the atomic form of the lock.
 pub fn locks_by_rseq() -> bool {
     false
 }
@@ -198,7 +200,7 @@ pub unsafe fn lock_here(_first: *const [AtomicU16; 2], _stride: usize, _slots: u
     None
 }
 
-/// Any of two: so waiters find themselves on the owner's CPU, rightly or not.
+/// One of two, so waiters find themselves on the owner's CPU, rightly or not.
 pub fn cpu() -> Option<u32> {
     Some(thread_rng().gen_range(0..2))
 }
@@ -273,7 +275,7 @@ thread_local! {
     static NOW: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Goes on a little with each look, and to the time of an alarm when the checker chooses.
+/// Advances a little with each look, and to the time of an alarm when the checker chooses.
 pub fn clock() -> u64 {
     NOW.set(NOW.get() + thread_rng().gen_range(0..200));
     NOW.get()
@@ -302,7 +304,7 @@ impl Alarm {
         loop {
             let at = self.0.load(Ordering::SeqCst);
             let passes = clock() >= at || thread_rng().gen_range(0..4) == 0;
-            // Nobody knows when it expires before it does: it may be set to another time until then.
+            // The time of expiry is not fixed before it: until then the alarm may be set to another time.
             if at != NOT_SET
                 && passes
                 && self.0.compare_exchange(at, NOT_SET, Ordering::SeqCst, Ordering::SeqCst).is_ok()

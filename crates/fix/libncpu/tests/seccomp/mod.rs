@@ -1,6 +1,7 @@
 //! A sandbox for tests.
 
-/// Makes a system call fail with EPERM in this thread and those it starts; false if the kernel does not let us.
+/// Makes a system call fail with EPERM in this thread and threads that it starts; false if the kernel refuses
+/// the filter.
 pub fn forbid(call: libc::c_long) -> bool {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut filter = [

@@ -1,4 +1,4 @@
-//! Routines of AArch64: NEON, a form that tells the processor that the data will not be used soon, and `dc zva`.
+//! Routines of AArch64: NEON, its form with the hint that the data will not be used soon, and `dc zva`.
 //!
 //! Written in assembly: the compiler would turn a loop that copies or clears into a call of `memcpy` or `memset`.
 
@@ -17,7 +17,7 @@ macro_rules! lines {
                     "ldr q0, [{from}]",
                     "add {last}, {to}, {n}",
                     "sub {last}, {last}, #64",
-                    // From here the distance between the blocks.
+                    // From here on `{from}` is the distance between the blocks.
                     "sub {from}, {from}, {to}",
                     "str q0, [{to}]",
                     "add {to}, {to}, #16",
@@ -57,10 +57,10 @@ fn zva() -> usize {
     if id >> 4 & 1 == 1 { 0 } else { 4 << (id & 15) }
 }
 
-/// Clears: whole blocks of `dc zva` where there are some, which take lines without reading them.
+/// Clears a block, as far as possible by whole `dc zva` blocks, which take lines without reading them.
 unsafe fn clear(to: *mut u8, n: usize) {
     let zva = zva();
-    // A block that `dc zva` never reaches: past the end.
+    // A block size that `dc zva` never reaches: past the end.
     let zva = if zva == 0 || n < 2 * zva { 1 << 63 } else { zva };
     // SAFETY: the caller's promise; n > 64. Steps of 16 bytes up to a block, of blocks while a whole one is left,
     // of 64 bytes while more than that is left, and the last 64.
@@ -98,14 +98,14 @@ unsafe fn clear(to: *mut u8, n: usize) {
     }
 }
 
-/// Copies a block of more than [`SMALL`](crate::memory::copy::SMALL) bytes by whatever its size asks for.
+/// Copies a block of more than [`SMALL`](crate::memory::copy::SMALL) bytes by the routine for its size.
 unsafe extern "C" fn copy(to: *mut u8, from: *const u8, n: usize) -> libc::c_int {
     // SAFETY: the caller's promise.
     unsafe { if n < COPY_BULK.load(Relaxed) { blocks(to, from, n) } else { stream(to, from, n) } };
     0
 }
 
-/// Stores of pairs past the caches, by the processor's leave.
+/// Stores of pairs that bypass the caches, if the processor permits.
 unsafe fn clear_stream(to: *mut u8, n: usize) {
     // SAFETY: as in `clear`.
     unsafe {
@@ -129,14 +129,14 @@ unsafe fn clear_stream(to: *mut u8, n: usize) {
     }
 }
 
-/// Clears a block of more than `SMALL` bytes by whatever its size asks for.
+/// Clears a block of more than `SMALL` bytes by the routine for its size.
 unsafe extern "C" fn zero(to: *mut u8, n: usize) -> libc::c_int {
     // SAFETY: the caller's promise.
     unsafe { if n < ZERO_BULK.load(Relaxed) || zva() != 0 { clear(to, n) } else { clear_stream(to, n) } };
     0
 }
 
-/// All of them, the one to prefer first.
+/// All routines, in order of preference.
 pub(super) static ROUTINES: &[Routine] = &[
     Routine {
         name: c"neon",
@@ -158,13 +158,13 @@ pub(super) static ROUTINES: &[Routine] = &[
     },
 ];
 
-/// There is no such instruction.
+/// AArch64 has no such instruction.
 pub(super) fn rep() -> super::tuning::Rep {
     super::tuning::Rep::Never
 }
 
-/// Sizes in bytes of the data caches by level, from `/sys`, since programs cannot ask the processor; 0 where it does
-/// not tell.
+/// Sizes in bytes of the data caches by level, from `/sys`, since programs cannot read them from the
+/// processor; 0 if unknown.
 pub(super) fn caches() -> [usize; 3] {
     super::tuning::caches_of("/sys/devices/system/cpu/cpu0/cache")
 }

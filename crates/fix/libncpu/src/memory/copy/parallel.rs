@@ -5,14 +5,15 @@ use crate::memory::crew;
 use crate::sys::cpus::{self, Cpus};
 use crate::sys::{AtomicUsize, Ordering::Relaxed};
 
-/// What a thread takes at a time: long enough that taking it costs nothing, short enough that all end together.
+/// Bytes that a thread takes at a time: enough to make the cost of taking negligible, few enough that all
+/// threads end together.
 const CHUNK: usize = 1 << 20;
 /// A further thread must have this much to do: making it takes some 20 µs, in which one thread copies 200 KB.
 const WORTH: usize = 8 << 20;
-/// A few threads fill what memory can do.
+/// A few threads saturate the memory.
 const MOST: usize = 16;
 
-/// Blocks, for threads.
+/// The blocks of a copy, shared by its threads.
 struct Blocks {
     to: *mut u8,
     from: *const u8,
@@ -23,7 +24,7 @@ struct Blocks {
 unsafe impl Sync for Blocks {}
 
 impl Blocks {
-    /// Copies chunk number `n`; false if there is none. Chunks end at pages of the target.
+    /// Copies chunk number `n`; false beyond the last chunk. Chunks end at pages of the target.
     ///
     /// # Safety
     /// As for [`super::copy`]; each chunk by one thread.
@@ -40,17 +41,17 @@ impl Blocks {
     }
 }
 
-/// Copies as [`copy`](super::copy) does, by up to `threads` threads, the caller's among them; 0 is as many as are
-/// worth it: one for each 8 MB, at most 16, at most the CPUs near the target that the caller may use.
+/// Copies as [`copy`](super::copy) does, by up to `threads` threads, including the caller's. 0 selects one
+/// thread for each 8 MB, at most 16, and at most the number of CPUs near the target that the caller may use.
 ///
-/// The others run near the target's memory if the machine has several NUMA nodes, and are gone when this returns.
-/// They are bare threads of the kernel's that libc does not know of: signals do not reach them, and where there can be
-/// none, for want of memory or by a limit, the caller copies alone. The caller's signals wait meanwhile.
+/// The helpers run near the target's memory if the machine has several NUMA nodes, and have ended when this
+/// returns. They are bare kernel threads, unknown to libc: signals do not reach them. If none can be made,
+/// for lack of memory or by a limit, the caller copies alone. The caller's signals are blocked meanwhile.
 ///
 /// # Safety
 /// As for [`copy`](super::copy).
 pub unsafe fn copy_parallel(to: *mut u8, from: *const u8, length: usize, threads: usize) {
-    // Chosen now, not by a helper, which cannot ask for much.
+    // Chosen before the helpers start, because a helper may make only few calls.
     Tuning::current();
     let near = cpus::near(to as usize);
     let threads = if threads == 0 {

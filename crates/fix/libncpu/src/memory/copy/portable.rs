@@ -1,4 +1,4 @@
-//! Where there is no assembly: under Miri.
+//! Routines for targets without assembly: Miri.
 
 use super::tuning::Routine;
 
@@ -24,7 +24,7 @@ unsafe extern "C" fn zero_by_size(to: *mut u8, n: usize) -> libc::c_int {
     0
 }
 
-/// What the compiler has.
+/// The compiler's own copy and clear.
 pub(super) static ROUTINES: &[Routine] = &[Routine {
     name: c"portable",
     vectors: true,
@@ -35,7 +35,7 @@ pub(super) static ROUTINES: &[Routine] = &[Routine {
     stream: (copy, zero),
 }];
 
-/// There is no such instruction.
+/// This target lacks such an instruction.
 pub(super) fn rep() -> super::tuning::Rep {
     super::tuning::Rep::Never
 }

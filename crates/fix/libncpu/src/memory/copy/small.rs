@@ -1,4 +1,4 @@
-//! Blocks so small that a call would be the larger part of the work: a few loads and stores, wherever they are.
+//! Blocks so small that a call would be the larger part of the work: a few loads and stores at any alignment.
 
 #[cfg(target_arch = "aarch64")]
 use std::arch::aarch64::uint8x16_t as Vector;
@@ -44,7 +44,7 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, n: usize) {
         } else if n >= 4 {
             two::<u32>(to, from, n);
         } else if n > 0 {
-            // The first, the middle and the last of three, which are one or two if there are no more.
+            // The first, the middle and the last byte, which are all bytes of up to three.
             let (first, middle, last) = (from.read(), from.add(n / 2).read(), from.add(n - 1).read());
             to.write(first);
             to.add(n / 2).write(middle);
@@ -61,7 +61,7 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, n: usize) {
 pub(super) unsafe fn zero(to: *mut u8, n: usize) {
     // SAFETY: as in `copy`.
     unsafe {
-        // SAFETY: any bits are a vector.
+        // SAFETY: any bit pattern is a valid vector.
         let nothing: Vector = std::mem::zeroed();
         let store = |at: usize| to.add(at).cast::<Vector>().write_unaligned(nothing);
         if n >= V {

@@ -1,4 +1,4 @@
-//! Which routine copies which sizes: from the processor and its caches, or as told.
+//! Which routine copies which sizes: by the processor and its caches, or as configured.
 
 use super::native::{self, ROUTINES};
 use crate::sys::kernel;
@@ -10,37 +10,37 @@ use std::io::Write;
 
 pub(super) type CopyFn = unsafe fn(*mut u8, *const u8, usize);
 pub(super) type ZeroFn = unsafe fn(*mut u8, usize);
-/// Returns 0, as the C interface does, which therefore need not come back after the copy.
+/// Returns 0, as the C interface does, so that the copy can be the C function's tail call.
 pub(super) type CopyBySize = unsafe extern "C" fn(*mut u8, *const u8, usize) -> c_int;
 pub(super) type ZeroBySize = unsafe extern "C" fn(*mut u8, usize) -> c_int;
 
 /// A way to copy and to clear blocks that this processor has.
 pub struct Routine {
     pub(super) name: &'static CStr,
-    /// Whether it is for blocks of all sizes, and may be what a [`Tuning`] names.
+    /// Whether it suits blocks of all sizes, so that a [`Tuning`] may name it.
     pub(super) vectors: bool,
     pub(super) has: fn() -> bool,
     pub(super) prefer: fn() -> bool,
-    /// For more than `SMALL` bytes: whatever the thresholds say, with vectors of this width.
+    /// For more than `SMALL` bytes, by size as the thresholds say, with vectors of this width.
     pub(super) by_size: (CopyBySize, ZeroBySize),
     /// For more than `SMALL` bytes: this routine, whatever the thresholds say.
     pub(super) always: (CopyFn, ZeroFn),
-    /// Its form that passes the caches by.
+    /// Its non-temporal form.
     pub(super) stream: (CopyFn, ZeroFn),
 }
 
 impl Routine {
-    /// Those that this processor has, widest vectors first.
+    /// The routines that this processor supports, widest vectors first.
     pub fn all() -> impl Iterator<Item = &'static Routine> {
         ROUTINES.iter().filter(|routine| (routine.has)())
     }
 
-    /// The one of a name, if this processor has it.
+    /// The routine of this name, if the processor supports it.
     pub fn find(name: &str) -> Option<&'static Routine> {
         Routine::all().find(|routine| routine.name() == name)
     }
 
-    /// `avx512`, `avx2`, `sse2`, `neon`: vectors; the same with `-stream`: past the caches; `rep`: `rep movsb`.
+    /// `avx512`, `avx2`, `sse2`, `neon`: vectors; the same with `-stream`: non-temporal; `rep`: `rep movsb`.
     pub fn name(&self) -> &'static str {
         self.name.to_str().unwrap_or_default()
     }
@@ -50,7 +50,7 @@ impl Routine {
         self.name
     }
 
-    /// Copies by this routine whatever the size, but for up to 64 bytes, which all copy alike: for tests and
+    /// Copies by this routine at every size above 64 bytes; smaller blocks have one routine. For tests and
     /// measurements.
     ///
     /// # Safety
@@ -88,14 +88,15 @@ impl fmt::Debug for Routine {
     }
 }
 
-/// What [`copy`](super::copy) calls for blocks that are not small. `first_copy` until it was chosen.
+/// The function that [`copy`](super::copy) calls for blocks that are not small. `first_copy` until one is
+/// chosen.
 pub(super) static COPY: AtomicPtr<()> = AtomicPtr::new(first_copy as CopyBySize as *mut ());
-/// What [`fill_zero`](super::fill_zero) calls.
+/// The function that [`fill_zero`](super::fill_zero) calls.
 pub(super) static ZERO: AtomicPtr<()> = AtomicPtr::new(first_zero as ZeroBySize as *mut ());
-/// From here on copies are neither by plain vectors nor small. A thread that still sees the first values of these
-/// copies by vectors, which is right for every size.
+/// The size from which copies use more than plain vectors. A thread that still sees the initial value copies
+/// by vectors, which is right for every size.
 pub(super) static COPY_BULK: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// From here on copies pass the caches by.
+/// The size from which copies bypass the caches.
 pub(super) static COPY_STREAM: AtomicUsize = AtomicUsize::new(usize::MAX);
 pub(super) static ZERO_BULK: AtomicUsize = AtomicUsize::new(usize::MAX);
 pub(super) static ZERO_STREAM: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -116,14 +117,14 @@ unsafe extern "C" fn first_zero(to: *mut u8, n: usize) -> c_int {
     unsafe { (tuning.vectors.by_size.1)(to, n) }
 }
 
-/// Which routine is for which sizes, in bytes; `usize::MAX` is never.
+/// The routine for each size, in bytes; `usize::MAX` is never.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
     /// Vectors of blocks that are neither small nor large.
     pub vectors: &'static Routine,
-    /// Copies from here on are by `rep movsb`, where the processor has it.
+    /// The size from which copies use `rep movsb`, if the processor has it.
     pub rep: usize,
-    /// Copies from here on pass the caches by.
+    /// The size from which copies bypass the caches.
     pub stream: usize,
     /// As `rep`, for zero.
     pub zero_rep: usize,
@@ -131,25 +132,26 @@ pub struct Tuning {
     pub zero_stream: usize,
 }
 
-/// For which blocks `rep movsb` and `rep stosb` beat vectors.
+/// The blocks for which `rep movsb` and `rep stosb` beat vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub(super) enum Rep {
-    /// None.
+    /// No block.
     Never,
-    /// Those from the size of the first cache on.
+    /// Blocks from the size of the first-level cache on.
     Intel,
-    /// Copies that do not fit into the first cache, or zero that does not into the second.
+    /// Copies that do not fit into the first-level cache, and zero that does not fit into the second-level
+    /// one.
     BeyondCaches { copy: bool, zero: bool },
-    /// Nobody has measured this processor.
+    /// Not known for this processor.
     Unknown,
 }
 
-/// How long [`measure`] may take.
+/// The time limit of `measure`.
 const MEASURE_NS: u64 = 600_000;
 
-/// Measures whether `rep movsb` beats vectors, in less than a millisecond, most of it for making pages. Without memory it
-/// does not. Neither allocates from the heap nor locks, like [`choose`].
+/// Measures whether `rep movsb` beats vectors. Takes less than a millisecond, most of it for making pages.
+/// Without memory the answer is that it does not. Neither allocates from the heap nor locks, like [`choose`].
 fn measure(vectors: &Routine, l1: usize, l2: usize) -> Rep {
     let none = Rep::BeyondCaches { copy: false, zero: false };
     let Some(rep) = Routine::find("rep") else { return none };
@@ -169,7 +171,7 @@ fn measure(vectors: &Routine, l1: usize, l2: usize) -> Rep {
         vectors.zero(at, length);
         for round in 0..8 {
             for (which, routine) in [vectors, rep].into_iter().enumerate() {
-                // Both on a line's start, and one of them off it: what many copies are.
+                // Both at the start of a line, or one of them not: the common kinds of copies.
                 sample(0, which, &|| {
                     routine.copy(at.add(copied + 4096), at, copied);
                     routine.copy(at.add(copied + 4096), at.add(1), copied);
@@ -181,20 +183,20 @@ fn measure(vectors: &Routine, l1: usize, l2: usize) -> Rep {
                 break;
             }
         }
-        // The memory is nobody's any more; what cannot be given back stays mapped.
+        // No reference to the memory is left; if unmapping fails it stays mapped.
         let _ = kernel::unmap(at.expose_provenance(), length);
     }
-    // A little is not worth another routine.
+    // A small gain does not justify another routine.
     let [copy, zero] = best.map(|[vectors, rep]| rep + rep / 20 < vectors);
     Rep::BeyondCaches { copy, zero }
 }
 
-/// A part of `NCPU_COPY` that cannot be.
+/// An invalid part of `NCPU_COPY`.
 #[derive(Debug, PartialEq, Eq)]
 struct Wrong<'a>(&'a str, &'static str);
 
 impl Tuning {
-    /// What this processor is best served with.
+    /// The best tuning for this processor.
     pub fn of_machine() -> Tuning {
         let [l1, l2, last] = sizes(native::caches());
         let vectors = ROUTINES.iter().find(|routine| routine.vectors && (routine.prefer)());
@@ -207,7 +209,7 @@ impl Tuning {
             let (stream, never) = (last / 4, usize::MAX);
             return Tuning {
                 vectors,
-                // Source and target are both to fit into the first cache.
+                // Source and target together must fit into the first-level cache.
                 rep: if copy { l1 * 2 / 3 } else { never },
                 stream,
                 zero_rep: if zero { l2 } else { never },
@@ -215,11 +217,11 @@ impl Tuning {
             };
         }
         let rep = rep == Rep::Intel;
-        // Blocks that fill a quarter of the last cache will hardly be read from there as a whole. Intel's large last
-        // caches are no faster than memory for one core, and in a virtual machine others' as well: there from twice
-        // the core's own cache on.
+        // A block that fills a quarter of the last-level cache will hardly be read from there as a whole.
+        // Intel's large last-level caches are no faster than memory for one core, and a virtual machine
+        // shares them with others. So there the threshold is at most twice the core's own cache.
         let stream = if rep { (last / 4).min(2 * l2) } else { last / 4 };
-        // `rep stosb` does not read what it overwrites either, and leaves it in the cache.
+        // `rep stosb` does not read the lines that it overwrites either, and leaves them in the cache.
         let zero_stream = if rep { (last / 4).min(16 * l2) } else { last / 4 };
         Tuning {
             vectors,
@@ -230,8 +232,8 @@ impl Tuning {
         }
     }
 
-    /// As `of_machine` of a processor that nobody has measured, and the nanoseconds that finding out took: for tests
-    /// and measurements.
+    /// As `of_machine` for a processor that was never measured, and the nanoseconds that the measurement
+    /// took. For tests and measurements.
     #[doc(hidden)]
     pub fn measured() -> (String, u64) {
         let [l1, l2, _] = sizes(native::caches());
@@ -241,7 +243,7 @@ impl Tuning {
         (format!("{rep:?}"), Instant::now().since(start))
     }
 
-    /// What is in force: that of the machine, changed by the environment's `NCPU_COPY`, or what was last
+    /// The tuning in force: the machine's, changed by the environment variable `NCPU_COPY`, or the one last
     /// [`set`](Tuning::set).
     pub fn current() -> Tuning {
         match ROUTINES.get(VECTORS.load(Relaxed)) {
@@ -264,8 +266,9 @@ impl Tuning {
         }
     }
 
-    /// Puts it in force for the whole process. Copies that run meanwhile go by the old one, the new one, or a mixture,
-    /// and are right. A `rep` where the processor's `rep movsb` is slow is slow.
+    /// Applies this tuning to the whole process. Copies that run meanwhile use the old one, the new one or a
+    /// mixture, and are correct. A `rep` threshold makes copies slow on a processor with a slow
+    /// slow.
     pub fn set(self) {
         COPY_BULK.store(self.rep.min(self.stream), Relaxed);
         COPY_STREAM.store(self.stream, Relaxed);
@@ -277,8 +280,8 @@ impl Tuning {
         ZERO.store(self.vectors.by_size.1 as *mut (), Relaxed);
     }
 
-    /// Changes it by text like `vectors=avx2,rep=16k,stream=never`; what is right in it is taken, and the first that
-    /// is wrong returned.
+    /// Changes the tuning by text like `vectors=avx2,rep=16k,stream=never`. Applies all valid parts, and
+    /// returns the first invalid one.
     fn change<'a>(&mut self, text: &'a str) -> Result<(), Wrong<'a>> {
         let mut all = Ok(());
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -288,17 +291,22 @@ impl Tuning {
                         self.vectors = routine;
                         Ok(())
                     }
-                    _ => Err(Wrong(part, "no vectors that this processor has")),
+                    _ => Err(Wrong(part, "unknown vectors, or not supported by this processor")),
                 },
                 Some((name, value)) => match (self.threshold(name), bytes(value)) {
-                    (None, _) => Err(Wrong(part, "not one of vectors, rep, stream, zero-rep, zero-stream")),
-                    (_, None) => Err(Wrong(part, "not a number of bytes like 4096, 16k, 8m, nor never")),
+                    (None, _) => Err(Wrong(
+                        part,
+                        "unknown name; expected vectors, rep, stream, zero-rep or zero-stream",
+                    )),
+                    (_, None) => {
+                        Err(Wrong(part, "invalid size; expected bytes like 4096, 16k, 8m, or never"))
+                    }
                     (Some(threshold), Some(bytes)) => {
                         *threshold = bytes;
                         Ok(())
                     }
                 },
-                None => Err(Wrong(part, "not of the form NAME=VALUE")),
+                None => Err(Wrong(part, "expected NAME=VALUE")),
             };
             all = all.and(done);
         }
@@ -336,19 +344,19 @@ impl fmt::Display for Tuning {
     }
 }
 
-/// Chooses for this machine. Several threads may, and choose alike. Neither allocates nor locks: the first copy of a
-/// process may be in a signal handler or an allocator.
+/// Chooses for this machine. Several threads may do so at once, with the same result. Neither allocates nor
+/// locks: the first copy of a process may be in a signal handler or an allocator.
 #[cold]
 fn choose() -> Tuning {
     let mut tuning = Tuning::of_machine();
-    // SAFETY: no pointers; the string is the process's own, and lives as long as nobody calls setenv for the name.
-    let told = unsafe {
+    // SAFETY: a C string of the process, which stays valid until some thread calls setenv for this name.
+    let setting = unsafe {
         let value = libc::getenv(c"NCPU_COPY".as_ptr());
-        // Not for set-uid programs: who starts them should not choose how they work.
+        // Ignored in set-uid programs, whose caller must not control how they work.
         (!value.is_null() && libc::getauxval(libc::AT_SECURE) == 0).then(|| CStr::from_ptr(value))
     };
-    if let Some(told) = told {
-        let wrong = match told.to_str() {
+    if let Some(setting) = setting {
+        let wrong = match setting.to_str() {
             Ok(text) => tuning.change(text).err(),
             Err(_) => Some(Wrong("it", "not UTF-8")),
         };
@@ -360,20 +368,21 @@ fn choose() -> Tuning {
     tuning
 }
 
-/// One line on standard error, without memory of its own.
+/// Writes one line to standard error, from a buffer on the stack.
 fn complain(Wrong(part, why): Wrong<'_>) {
     let mut line = [0u8; 240];
     let room = line.len();
     let mut left = &mut line[..room - 1];
-    // What does not fit is left out.
+    // Text that does not fit is cut off.
     let _ = write!(left, "libncpu: NCPU_COPY: {part:?} is ignored: {why}");
     let used = room - 1 - left.len();
     line[used] = b'\n';
-    // SAFETY: so many bytes; nobody is served by knowing that standard error is closed.
+    // SAFETY: this many bytes are initialised. A failed write to standard error is ignored, because there is
+    // nowhere to report it.
     unsafe { libc::write(2, line.as_ptr().cast(), used + 1) };
 }
 
-/// Bytes of text like `4096`, `16k`, `8M`, `1g`, `never`.
+/// Parses bytes like `4096`, `16k`, `8M`, `1g`, `never`.
 fn bytes(text: &str) -> Option<usize> {
     if text == "never" {
         return Some(usize::MAX);
@@ -387,17 +396,17 @@ fn bytes(text: &str) -> Option<usize> {
     digits.parse::<usize>().ok()?.checked_mul(unit)
 }
 
-/// Caches of levels 1 to 3 in bytes; what is not known is small, so that no block is held back for long in a cache
-/// that may not be there. Without a third level the second is the last.
+/// Caches of levels 1 to 3 in bytes. An unknown size counts as small, so that no block is kept for a cache
+/// that may not exist. Without a third level the second is the last.
 fn sizes([l1, l2, l3]: [usize; 3]) -> [usize; 3] {
     let l1 = if l1 == 0 { 32 << 10 } else { l1 };
     let l2 = if l2 == 0 { 512 << 10 } else { l2.max(l1) };
     [l1, l2, if l3 == 0 { 4 * l2 } else { l3.max(l2) }]
 }
 
-/// Sizes in bytes of the data caches by level, from a directory like `/sys/devices/system/cpu/cpu0/cache`; 0 where
-/// it does not tell. Allocates nothing.
-#[cfg_attr(not(target_arch = "aarch64"), allow(dead_code))] // x86-64 asks the processor.
+/// Sizes in bytes of the data caches by level, from a directory like `/sys/devices/system/cpu/cpu0/cache`; 0
+/// if unknown. Allocates nothing.
+#[cfg_attr(not(target_arch = "aarch64"), allow(dead_code))] // x86-64 uses CPUID.
 pub(super) fn caches_of(directory: &str) -> [usize; 3] {
     let mut sizes = [0; 3];
     for index in 0..16 {
@@ -413,7 +422,7 @@ pub(super) fn caches_of(directory: &str) -> [usize; 3] {
     sizes
 }
 
-/// What a file of a cache says.
+/// The content of a file of a cache's directory.
 #[cfg_attr(not(target_arch = "aarch64"), allow(dead_code))]
 fn read<'a>(directory: &str, index: usize, name: &str, text: &'a mut [u8; 32]) -> Option<&'a str> {
     let mut path = [0u8; 128];
@@ -421,7 +430,7 @@ fn read<'a>(directory: &str, index: usize, name: &str, text: &'a mut [u8; 32]) -
     // The last byte stays 0.
     let mut left = &mut path[..room - 1];
     write!(left, "{directory}/index{index}/{name}").ok()?;
-    // SAFETY: a C string, and so many writable bytes.
+    // SAFETY: a C string, and this many writable bytes.
     let length = unsafe {
         let file = libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC);
         if file < 0 {
@@ -460,7 +469,7 @@ mod tests {
             format!("vectors={name},rep=never,stream=1048576,zero-rep=8192,zero-stream=2097152")
         );
         assert_eq!(tuning.change(" , "), Ok(()));
-        // The right ones among the wrong are taken.
+        // Valid parts apply beside invalid ones.
         assert_eq!(tuning.change("rap=1,rep=2").map_err(|wrong| wrong.0), Err("rap=1"));
         assert_eq!(tuning.rep, 2);
         for wrong in ["vectors=mmx", "vectors=rep", "rep", "rep=x", "stream=", "=3"] {

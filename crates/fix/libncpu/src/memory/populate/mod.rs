@@ -2,20 +2,22 @@
 //!
 //! # Where it comes from
 //!
-//! Steve Sistare's blog tells of `vmtasks`: a system call that makes, locks or destroys the pages of a large segment
-//! is one thread's work, while all other CPUs of the machine look on; so Solaris 11 lets up to 16 kernel threads help
-//! the caller. The segment is divided at page boundaries into more chunks than there are threads, and threads take
-//! chunks as they finish, since pages differ in what they cost. Create + lock + destroy became 6 to 14 times as fast.
-//! On Linux the same is done from user space, by those calls of which several can work on one address space at once:
+//! Steve Sistare's blog describes `vmtasks`. A system call that makes, locks or destroys the pages of a large
+//! segment is the work of one thread, while all other CPUs of the machine are idle. So Solaris 11 lets up to
+//! 16 kernel threads help the caller. The segment is divided at page boundaries into more chunks than there
+//! are threads, and each thread takes the next chunk when it is done, since pages differ in cost. Create +
+//! lock + destroy became 6 to 14 times as fast. On Linux the same is done from user space, by calls of which
+//! several can work on one address space at once:
 //!
 //! | job | one thread | helpers |
 //! | --- | --- | --- |
 //! | make pages | page faults, `MAP_POPULATE` | `MADV_POPULATE_WRITE` on chunks: the address space's lock is only read |
-//! | lock | `mlock` makes pages and locks them | `mlock2(MLOCK_ONFAULT)` while there are no pages, then as above: each is born locked |
+//! | lock | `mlock` makes pages and locks them | `mlock2(MLOCK_ONFAULT)` before the pages exist, then as
+//! above: each page is locked when it is made |
 //! | destroy | `munmap` frees pages with the lock held | `MADV_DONTNEED` on chunks, which frees them; then `munmap` of nothing |
 //!
-//! What does not get faster by helpers: `mlock` of pages that are there already and `munlock` (they hold the lock for
-//! writing), and freeing the pages of a shared segment by its last user, which the kernel does under the file's lock.
+//! Helpers do not speed up `mlock` of existing pages and `munlock` (they hold the lock for writing), nor
+//! freeing the pages of a shared segment by its last user, which the kernel does under the file's lock.
 //! docs/populate.md has the measurements.
 //!
 //! # Invariants
@@ -36,9 +38,10 @@
 //! | a file shorter than its mapping | `EFAULT` at the first page beyond; never `SIGBUS` |
 //! | Linux before 5.14, or a sandbox without `MADV_POPULATE_WRITE` | pages are touched one by one through system calls that cannot raise a signal; slower |
 //! | no threads (`RLIMIT_NPROC`, `pids.max`) | fewer helpers or none |
-//! | other programs have the CPUs | before `mlock`, helpers that turn out to be of no use stop: it goes through all pages again, and makes the rest |
+//! | other programs use the CPUs | before `mlock`, helpers that give no gain stop: `mlock` goes through all
+//! pages again, and makes the rest |
 //! | signals | handlers run between chunks of at most 64 MiB |
-//! | fork, in another thread | the child has neither helpers nor their stacks' use |
+//! | fork, in another thread | the child has no helpers, and a copy of their unused stacks |
 
 mod pieces;
 mod segment;
@@ -63,7 +66,7 @@ impl Helpers {
 }
 
 impl Default for Helpers {
-    /// 16, as many as vmtasks took: more monopolise a machine for little.
+    /// 16, as vmtasks used: more take the whole machine for little gain.
     fn default() -> Helpers {
         Helpers(16)
     }
@@ -72,20 +75,21 @@ impl Default for Helpers {
 /// How pages are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// As by reading: what is mapped of files; of anonymous memory the page of zeros.
+    /// As by reading: file pages as mapped, and the zero page for anonymous memory.
     Read,
-    /// As by writing: pages of the process's own. Contents stay as they are.
+    /// As by writing: pages of the process's own. Contents are unchanged.
     Write,
 }
 
-/// What could not be done with memory.
+/// A failed call on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error {
     /// The call that failed.
     pub what: &'static str,
-    /// Why: a number of `<errno.h>`.
+    /// The reason: a number of `<errno.h>`.
     pub errno: i32,
-    /// Bytes from the begin of the memory to the page it failed at; `None` where it is no page's fault.
+    /// Bytes from the start of the memory to the page at which it failed; `None` if no page caused the
+    /// failure.
     pub offset: Option<usize>,
 }
 
@@ -113,16 +117,16 @@ impl From<Error> for std::io::Error {
     }
 }
 
-/// The range of whole pages that `at..at + length` touches; `None` if that is beyond the address space.
+/// The range of whole pages that `at..at + length` touches; `None` if it exceeds the address space.
 fn whole_pages(at: usize, length: usize) -> Option<(usize, usize)> {
     let mask = kernel::page() - 1;
     let end = at.checked_add(length)?.checked_add(mask)? & !mask;
     Some((at & !mask, end - (at & !mask)))
 }
 
-/// Makes the pages of any memory of this process, which may be in use, and leaves their contents as they are.
+/// Makes the pages of any memory of this process, which may be in use, and keeps their contents.
 ///
-/// `at` need not be aligned. Pages that are there already cost some 50 ns each.
+/// `at` need not be aligned. Pages that exist already cost about 50 ns each.
 ///
 /// # Errors
 /// The first page that could not be made; pages before and after may have been.
@@ -164,7 +168,7 @@ fn has_populate() -> bool {
     static HAS: AtomicU8 = AtomicU8::new(0);
     match HAS.load(Ordering::Relaxed) {
         0 => {
-            // Of nothing: only whether the advice is known.
+            // An empty range: only checks whether the kernel knows the advice.
             let has = kernel::madvise(0, 0, libc::MADV_POPULATE_WRITE).is_ok();
             HAS.store(1 + u8::from(has), Ordering::Relaxed);
             has
@@ -177,7 +181,8 @@ fn has_populate() -> bool {
 fn advise(mut at: usize, length: usize, unit: usize, advice: i32) -> Result<(), (i32, usize)> {
     let end = at + length;
     while at < end && kernel::madvise(at, end - at, advice).is_err() {
-        // The kernel doesn't tell where: what holds the first such page is halved until it is one.
+        // The kernel does not report the address, so the range that contains the first such page is halved
+        // until it is one page.
         let mut high = end;
         while high - at > unit {
             let middle = at + ((high - at) / 2 / unit).max(1) * unit;
@@ -186,32 +191,32 @@ fn advise(mut at: usize, length: usize, unit: usize, advice: i32) -> Result<(), 
                 Err(_) => high = middle,
             }
         }
-        // If it has gone away meanwhile, on with the rest.
+        // If the page exists meanwhile, continue with the rest.
         kernel::madvise(at, high - at, advice).map_err(|error| (error, at))?;
         at = high;
     }
     Ok(())
 }
 
-/// Populates a piece page by page, through calls of which the kernel does the reading or writing: where there is no
-/// page to be had they return `EFAULT`, while the program's own touch would end in `SIGBUS`.
+/// Populates a piece page by page, through calls in which the kernel reads or writes. If no page can be made
+/// they return `EFAULT`, while the program's own access would raise `SIGBUS`.
 fn touch(at: usize, length: usize, access: Access) -> Result<(), (i32, usize)> {
-    // Nobody waits for it.
+    // No thread waits on it.
     let own = 0u32;
     let own = (&raw const own) as usize;
     let private = libc::FUTEX_PRIVATE_FLAG;
     for page in (at..at + length).step_by(kernel::page()) {
         let arguments = match access {
-            // Compares a word with a value, and wakes nobody either way.
+            // Compares a word with a value, and wakes no thread in either case.
             Access::Read => [page, (libc::FUTEX_CMP_REQUEUE | private) as usize, 0, 0, own, 0],
-            // Atomically "or"s 0 into a word; would wake one who waits for it if it were below -2048.
+            // Atomically "or"s 0 into a word. It would wake a waiter only if the word were below -2048.
             Access::Write => {
                 const OR_NOTHING_IF_BELOW: usize = 2 << 28 | 2 << 24 | 0x800;
                 [own, (libc::FUTEX_WAKE_OP | private) as usize, 0, 0, page, OR_NOTHING_IF_BELOW]
             }
         };
         loop {
-            // SAFETY: neither changes what is at the address.
+            // SAFETY: neither changes the memory at the address.
             match unsafe { call(libc::SYS_futex, arguments) } {
                 Err(libc::EINTR) => {}
                 // The word has another value.
@@ -225,7 +230,7 @@ fn touch(at: usize, length: usize, access: Access) -> Result<(), (i32, usize)> {
 
 /// How the kernel would make the pages of an area that is locked; `None` if it makes none.
 ///
-/// That of `populate_vma_page_range`: what only this process sees is written, so that it is its own afterwards.
+/// As `populate_vma_page_range`: private pages are written, so that the process owns them afterwards.
 fn as_locked(area: &Area) -> Option<Access> {
     match (area.protection & libc::PROT_WRITE != 0, area.shared) {
         (true, false) => Some(Access::Write),
@@ -234,16 +239,16 @@ fn as_locked(area: &Area) -> Option<Access> {
     }
 }
 
-/// Whether an area has pages of a pool of huge ones.
+/// Whether an area has huge pages from the kernel's pool.
 fn of_pool(area: &Area) -> bool {
     area.page > kernel::page()
 }
 
-/// At least so many of 64 pages must be missing before making them is shared out.
+/// Pages are made by several threads only if fewer than this many of 64 sampled pages exist.
 const MOST_THERE: usize = 56;
-/// And so many be there before dropping them is.
+/// Pages are dropped by several threads only if at least this many of 64 sampled pages exist.
 const FEW_THERE: usize = 4;
-/// As many areas of a range as are looked at; ranges of more are one thread's work.
+/// The most areas of a range that are examined; a range with more is processed by one thread.
 const AREAS: usize = 16;
 
 /// Areas, found without allocating.
@@ -253,7 +258,8 @@ struct Found {
 }
 
 impl Found {
-    /// Those that overlap `at..at + length` and are chosen; `None` if the kernel doesn't tell, or there are too many.
+    /// The chosen areas that overlap `at..at + length`; `None` if the kernel does not report them, or there
+    /// are too many.
     fn new(at: usize, length: usize, chosen: impl Fn(&Area) -> bool) -> Option<Found> {
         let mut found = Found { areas: [Area::default(); AREAS], count: 0 };
         let (end, mut over) = (at.checked_add(length)?, false);
@@ -278,8 +284,8 @@ impl Found {
     }
 }
 
-/// Makes the pages of an area, within `at..end`, as locking does, unless helpers are of no use, since a call follows that
-/// does; an error is the first that could not be made.
+/// Makes the pages of an area, within `at..end`, as locking does. Stops if helpers give no gain, since the
+/// call that follows makes the rest. An error is the first page that could not be made.
 fn populate_area(area: &Area, at: usize, end: usize, helpers: Helpers) -> Result<(), usize> {
     let (start, end) = (area.start.max(at), area.end.min(end));
     let unit = area.page.max(kernel::page());
@@ -288,14 +294,14 @@ fn populate_area(area: &Area, at: usize, end: usize, helpers: Helpers) -> Result
     populate_pages(start, unit, access, pieces).map_err(|error| start + error.offset.unwrap_or_default())
 }
 
-/// Marks memory to be locked as it is made, and makes it; returns the first page that could not be made, at which the
-/// kernel stops too. If the limit or anything else speaks against it, nothing is done.
+/// Marks memory to be locked as it is made, and makes it. Returns the first page that could not be made, at
+/// which the kernel stops too. Does nothing if the limit or another condition forbids it.
 fn prepare_lock(at: usize, length: usize, helpers: Helpers) -> Option<usize> {
     if areas::resident(at, length) > MOST_THERE {
         return None;
     }
     let found = Found::new(at, length, |_| true)?;
-    // Pages of a pool are made by any mlock, on fault or not: the plain call does as well.
+    // Any mlock makes pages of a pool, on fault or not, so the plain call is as good.
     if found.iter().any(of_pool) {
         return None;
     }
@@ -303,7 +309,8 @@ fn prepare_lock(at: usize, length: usize, helpers: Helpers) -> Option<usize> {
     found.iter().try_for_each(|area| populate_area(area, at, at + length, helpers)).err()
 }
 
-/// Does with helpers what makes up most of the `mlock(at, length)` that is to follow, which decides what comes of it.
+/// Does most of the work of the following `mlock(at, length)` with helpers. The result of the operation is
+/// that of `mlock`.
 ///
 /// Async-signal-safe: no memory is allocated and no lock taken.
 pub fn before_mlock(at: *const u8, length: usize, helpers: Helpers) {
@@ -322,27 +329,27 @@ pub fn before_mlockall(least: usize, helpers: Helpers) {
     if helpers == Helpers::NONE || !found.iter().any(missing) {
         return;
     }
-    // Of what is to come the call that follows decides.
+    // MCL_FUTURE is left to the call that follows.
     let flags = (libc::MCL_CURRENT | libc::MCL_ONFAULT) as usize;
     // SAFETY: locking changes no contents.
     if unsafe { call(libc::SYS_mlockall, [flags, 0, 0, 0, 0, 0]) }.is_ok() {
         for area in found.iter().filter(|area| missing(area)) {
-            // As mlockall does, what cannot be made is left.
+            // As in mlockall, pages that cannot be made are skipped.
             let _ = populate_area(area, area.start, area.end, helpers);
         }
     }
 }
 
-/// Does with helpers what makes up most of the `munmap(at, length)` that is to follow: drops the pages.
+/// Does most of the work of the following `munmap(at, length)` with helpers: drops the pages.
 ///
-/// Nothing is dropped if `munmap` would refuse: where the address is not aligned, an area is sealed, or the middle is
-/// cut out of one, which the limit of mappings may forbid. (It could still fail for want of a few hundred bytes of
-/// the kernel's memory, which Linux does not let happen to so small an allocation.)
+/// Nothing is dropped if `munmap` would refuse: if the address is not aligned, an area is sealed, or the
+/// range lies in the middle of an area and the limit of mappings forbids the split. (It could still fail
+/// for lack of a few hundred bytes of kernel memory, but Linux does not fail such small allocations.)
 ///
 /// Async-signal-safe, as [`before_mlock`].
 ///
 /// # Safety
-/// The memory is not used any more, and `munmap(at, length)` follows.
+/// The memory is unused, and `munmap(at, length)` follows.
 pub unsafe fn before_munmap(at: *mut u8, length: usize, helpers: Helpers) {
     let at = at as usize;
     let Some((begin, length)) = whole_pages(at, length) else { return };
@@ -352,28 +359,28 @@ pub unsafe fn before_munmap(at: *mut u8, length: usize, helpers: Helpers) {
     let Some(found) = Found::new(at, length, |_| true) else { return };
     let end = at + length;
     let kept = |area: &Area| {
-        // The protection it has: changes nothing, and is refused if the area is sealed.
+        // Sets the protection that it has: changes nothing, and is refused if the area is sealed.
         let (start, stop) = (area.start.max(at), area.end.min(end));
         // SAFETY: as said.
         let same =
             unsafe { call(libc::SYS_mprotect, [start, stop - start, area.protection as usize, 0, 0, 0]) };
         same.is_err() || (area.start < at && area.end > end)
     };
-    // What is shared is not lost: only this process's view of it goes.
+    // Shared contents are not lost: only this process's view of them ends.
     if found.iter().any(|area| !area.shared && kept(area)) {
         return;
     }
-    // Pages of a pool go back to it in no time.
+    // Pages of a pool are returned to it quickly.
     for area in found.iter().filter(|area| !of_pool(area)) {
         let (start, stop) = (area.start.max(at), area.end.min(end));
         drop_pages(start, stop - start, area.page, helpers);
     }
 }
 
-/// The area of a segment attached at an address, empty if there is none.
+/// The area of a segment attached at an address; empty if no segment is.
 fn attached_area(at: usize) -> Area {
     let mut whole = Area::default();
-    // If the kernel doesn't tell, there is none.
+    // If the kernel does not report areas, no segment is found.
     let _ = areas::each(at, usize::MAX, &mut |area| {
         if whole.end == 0 && area.start == at && area.shared && area.inode != 0 {
             whole = *area;
@@ -394,8 +401,8 @@ pub fn attached(at: *const u8) -> Option<usize> {
     (area.end > 0).then_some(area.end - area.start)
 }
 
-/// Does with helpers what makes up most of the `shmdt(at)` that is to follow: drops the process's view of the pages,
-/// which stay in the segment. If it is no segment of at least `least` bytes, nothing is done.
+/// Does most of the work of the following `shmdt(at)` with helpers: drops the process's view of the pages,
+/// which stay in the segment. Does nothing if no segment of at least `least` bytes is attached there.
 pub fn before_shmdt(at: *const u8, least: usize, helpers: Helpers) {
     let area = attached_area(at as usize);
     let length = area.end - area.start;
@@ -404,13 +411,13 @@ pub fn before_shmdt(at: *const u8, least: usize, helpers: Helpers) {
     }
 }
 
-/// Frees the pages of memory that nobody uses any more, or this process's view of shared ones, as far as that can be.
+/// Frees the pages of unused memory, or this process's view of shared pages, as far as possible.
 fn drop_pages(at: usize, length: usize, page: usize, helpers: Helpers) {
     let unit = page.max(kernel::page());
     let near = cpus::near(at);
-    // Only what can't be done is left, for the call that follows.
+    // Pages that cannot be dropped are left to the call that follows.
     let _ = Pieces::new(at, length, unit, helpers).each(near.as_ref(), &|at, length| {
-        // Since Linux 5.18; the other refuses what is locked.
+        // Since Linux 5.18; plain `MADV_DONTNEED` refuses locked pages.
         kernel::madvise(at, length, libc::MADV_DONTNEED_LOCKED)
             .or_else(|_| kernel::madvise(at, length, libc::MADV_DONTNEED))
             .map_err(|error| (error, at))
@@ -420,7 +427,7 @@ fn drop_pages(at: usize, length: usize, page: usize, helpers: Helpers) {
 /// `MLOCK_ONFAULT`.
 const MLOCK_ONFAULT: usize = 1;
 
-/// Marks memory to be locked as its pages are made: `mlock2(MLOCK_ONFAULT)`, which leaves `errno` alone.
+/// Marks memory to be locked as its pages are made: `mlock2(MLOCK_ONFAULT)`, which leaves `errno` unchanged.
 ///
 /// # Errors
 /// Those of `mlock2`, `ENOSYS` before Linux 4.4.
@@ -428,7 +435,7 @@ pub fn lock_as_made(at: *const u8, length: usize) -> Result<(), Error> {
     kernel::mlock(at as usize, length, MLOCK_ONFAULT).map_err(Error::new("mlock2"))
 }
 
-/// `mlock(2)`, which leaves `errno` alone.
+/// `mlock(2)`, which leaves `errno` unchanged.
 ///
 /// # Errors
 /// Those of `mlock`.
@@ -436,10 +443,11 @@ pub fn lock_plainly(at: *const u8, length: usize) -> Result<(), Error> {
     kernel::mlock(at as usize, length, 0).map_err(Error::new("mlock"))
 }
 
-/// Locks memory of this process as `mlock(2)` does, and makes pages that are not there with helpers.
+/// Locks memory of this process as `mlock(2)` does, and makes missing pages with helpers.
 ///
 /// # Errors
-/// Those of `mlock`, with the first page that could not be made if that is why, but for pages of a pool.
+/// Those of `mlock`, with the first page that could not be made if that is the reason, except for pages of a
+/// pool.
 pub fn lock(at: *const u8, length: usize, helpers: Helpers) -> Result<(), Error> {
     let failed = whole_pages(at as usize, length).and_then(|(at, length)| prepare_lock(at, length, helpers));
     let offset = failed.map(|page| page.saturating_sub(at as usize));
@@ -449,19 +457,20 @@ pub fn lock(at: *const u8, length: usize, helpers: Helpers) -> Result<(), Error>
 /// Takes memory out of the address space as `munmap(2)` does, and frees its pages with helpers.
 ///
 /// # Safety
-/// The memory is not used any more.
+/// The memory is unused.
 ///
 /// # Errors
 /// Those of `munmap`.
 pub unsafe fn unmap(at: *mut u8, length: usize, helpers: Helpers) -> Result<(), Error> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's promise.
     unsafe {
         before_munmap(at, length, helpers);
         kernel::unmap(at as usize, length).map_err(Error::new("munmap"))
     }
 }
 
-/// Looks at the machine now, which the first helpers do otherwise: that reads `/sys` and allocates.
+/// Reads the machine's topology ahead of time. Otherwise the first call with helpers does that, which reads
+/// `/sys` and allocates.
 pub fn prepare() {
     crate::sys::topology();
 }

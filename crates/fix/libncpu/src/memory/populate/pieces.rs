@@ -1,4 +1,4 @@
-//! A range of memory in pieces that threads take as they finish.
+//! A range of memory in pieces, which threads take one after the other.
 
 use super::Helpers;
 use crate::memory::crew;
@@ -6,23 +6,24 @@ use crate::sys::cpus::Cpus;
 use crate::sys::{self, Instant};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Pieces begin at multiples of this: what a page of page tables maps, so that no two threads share one, and a
-/// transparent huge page.
+/// Pieces begin at multiples of this size: the memory that one page of page tables maps, so that no two
+/// threads share one, and the size of a transparent huge page.
 const HUGE: usize = 2 << 20;
-/// Larger pieces gain nothing, and signals wait for one.
+/// The largest piece. Larger ones gain nothing, and signals wait until a piece is done.
 const LARGEST: usize = 64 << 20;
-/// Pieces for each thread: some cost more than others.
+/// Pieces for each thread, because some cost more than others.
 const EACH: usize = 32;
-/// Work of fewer nanoseconds isn't shared out: a helper takes tens of microseconds to come and go.
+/// Work of fewer nanoseconds is not shared: a helper takes tens of microseconds to come and go.
 const WORTH: u64 = 300_000;
 
-/// Where a call follows that does what is left, and goes through what is done once more, helpers are let go unless all
-/// together are so many percent of the caller alone: going through pages costs a seventh of making them.
+/// In percent. If a call follows that does the rest and goes through all pages once more, helpers are stopped
+/// unless all threads together are this fast, compared with the caller alone: going through pages costs a
+/// seventh of making them.
 const GAIN: u64 = 125;
-/// Nanoseconds until that is asked.
+/// Nanoseconds until that comparison.
 const UNTIL_ASKED: u64 = 3_000_000;
 
-/// What is done to a piece, `address, length`; an error tells at which address.
+/// The job for a piece, `address, length`; an error contains the address at which it failed.
 pub type Job<'a> = &'a (dyn Fn(usize, usize) -> Result<(), (i32, usize)> + Sync);
 
 /// The range.
@@ -31,22 +32,22 @@ pub struct Pieces {
     end: usize,
     unit: usize,
     helpers: usize,
-    /// Whether what is left may be left.
+    /// Whether the rest may be left undone.
     may_leave: bool,
 }
 
 impl Pieces {
-    /// Whole pages of `unit` bytes at `at`, for the caller and so many helpers at most.
+    /// Whole pages of `unit` bytes at `at`, for the caller and at most this many helpers.
     pub fn new(at: usize, length: usize, unit: usize, helpers: Helpers) -> Pieces {
         Pieces { at, end: at + length, unit: unit.max(HUGE), helpers: helpers.0, may_leave: false }
     }
 
-    /// The same; but where helpers turn out to be of no use, since other programs have the CPUs, the rest is left.
+    /// The same, but if helpers give no gain because other programs use the CPUs, the rest is left undone.
     pub fn leave_if_slow(self) -> Pieces {
         Pieces { may_leave: true, ..self }
     }
 
-    /// Helpers that have a CPU each, beside the caller's.
+    /// The number of helpers that have a CPU each, beside the caller's.
     fn helpers(&self, near: Option<&Cpus>) -> usize {
         if self.helpers == 0 {
             return 0;
@@ -62,14 +63,15 @@ impl Pieces {
         self.helpers.min(cpus.count() - usize::from(cpus.contains(here)))
     }
 
-    /// Whether a part of it, in the middle, takes so long that all of it is worth sharing out: then the nanoseconds that
-    /// `unit` bytes took, 0 if that was not measured. The part is done twice; if it fails, it will again in its turn.
+    /// Measures a part in the middle to decide whether sharing the work pays. If so, returns the nanoseconds
+    /// that `unit` bytes took, 0 if not measured. The part is done twice; if it fails here, it fails again in
+    /// its turn.
     fn worth(&self, job: Job<'_>) -> Option<u64> {
         let length = self.end - self.at;
         if length < 2 * self.unit {
             return None;
         }
-        // Larger pages always are, and one alone would take long.
+        // Work on larger pages always pays, and one page alone would take long.
         if self.unit > HUGE {
             return Some(0);
         }
@@ -80,10 +82,10 @@ impl Pieces {
         (done.is_ok() && took.saturating_mul(parts) > WORTH).then_some(took)
     }
 
-    /// Does `job` to all of it, in pieces, with helpers on the CPUs of `near` where it is worth it.
+    /// Calls `job` for all pieces, with helpers on the CPUs of `near` if that pays.
     ///
     /// # Errors
-    /// The first that failed, by address: pieces are begun in order, and those begun by then are ended.
+    /// The first failure by address: pieces are begun in order, and all pieces begun before it are completed.
     pub fn each(&self, near: Option<&Cpus>, job: Job<'_>) -> Result<(), (i32, usize)> {
         let mut helpers = self.helpers(near);
         let alone = if helpers > 0 { self.worth(job) } else { None };
@@ -94,7 +96,7 @@ impl Pieces {
         let base = self.at / self.unit * self.unit;
         let count = (self.end - base).div_ceil(size);
         let next = AtomicUsize::new(0);
-        // Offset in pages above, error below: the least is the first by address.
+        // Offset in pages in the upper half, error in the lower: the minimum is the first by address.
         let failed = AtomicU64::new(u64::MAX);
         let (begin, done) = (Instant::now(), AtomicUsize::new(0));
         let slow = || {
@@ -119,7 +121,7 @@ impl Pieces {
             }
             done.fetch_add(to.wrapping_sub(from), Relaxed);
             if self.may_leave && number == 0 && alone.is_some_and(|ns| ns > 0) && slow() {
-                // None is left for anybody.
+                // No piece is left for any thread.
                 next.store(count, Relaxed);
                 return false;
             }
@@ -131,7 +133,7 @@ impl Pieces {
         }
     }
 
-    /// Bytes of a piece for so many threads.
+    /// Bytes of a piece for this number of threads.
     fn size(&self, threads: usize) -> usize {
         let share = (self.end - self.at) / (threads * EACH);
         share.clamp(HUGE, LARGEST).next_multiple_of(self.unit)
@@ -143,10 +145,10 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    /// The pieces of a range, in order; the part that is done to see whether it is worth it apart.
+    /// The pieces of a range, in order, without the part that is measured first.
     fn pieces(at: usize, length: usize, unit: usize, helpers: usize) -> Vec<(usize, usize)> {
         let done = Mutex::new(Vec::with_capacity(100_000));
-        // As many as asked for, whatever this machine has.
+        // The requested number of helpers, whatever this machine has.
         let range = Pieces::new(at, length, unit, Helpers(0));
         let size = range.size(helpers + 1);
         assert!(size.is_multiple_of(unit.max(HUGE)));
@@ -207,13 +209,14 @@ mod tests {
         assert_eq!(range.worth(&|at, _| Err((libc::EFAULT, at))), None);
     }
 
-    /// How many pieces are done of a job that takes a millisecond alone, and among several `times` as long.
+    /// The number of pieces done of a job that takes a millisecond alone, and `times` milliseconds with several
+    /// threads.
     fn done_of(range: Pieces, times: u32) -> usize {
         let (calls, bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let job = |_, length: usize| {
             let units = (length / HUGE) as u32;
             let times = if calls.fetch_add(1, Relaxed) == 0 { 1 } else { times };
-            // The first is to find out how long one takes alone.
+            // The first call measures how long a piece takes alone.
             bytes.fetch_add(if calls.load(Relaxed) == 1 { 0 } else { length }, Relaxed);
             let begin = Instant::now();
             while Instant::now().since(begin) < u64::from(units * times) * 1_000_000 {

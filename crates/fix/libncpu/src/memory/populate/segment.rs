@@ -7,18 +7,20 @@ use crate::sys::kernel::{self, call};
 use std::ffi::{CStr, CString};
 use std::ptr::{null, null_mut};
 
-/// What is behind a segment, and so who can have it mapped.
+/// The backing of a segment, which decides which processes can map it.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Backing {
     /// Memory of this process.
     #[default]
     Private,
-    /// `memfd_create`: whoever is given the descriptor.
+    /// `memfd_create`: for processes that get the descriptor.
     Memfd,
-    /// `shm_open`: whoever knows the name, like `/name`, as long as the segment is there. It must be new.
+    /// `shm_open`: for processes that know the name, like `/name`, while the segment exists. The name must be
+    /// new.
     Posix(CString),
-    /// `shmget`: whoever knows the key, which must be new, as long as the segment is there; or of `IPC_PRIVATE`, which
-    /// is 0, the identifier: such a segment goes with the last that has it attached, however that ends.
+    /// `shmget`: for processes that know the key, while the segment exists. The key must be new. With
+    /// `IPC_PRIVATE`, which is 0, they need the identifier instead, and the segment ends with the last
+    /// process that has it attached, however that process ends.
     SysV(i32),
 }
 
@@ -26,7 +28,7 @@ impl Backing {
     /// [`Backing::Posix`] with a copy of a name.
     ///
     /// # Errors
-    /// There is no memory for the copy.
+    /// Out of memory.
     pub fn posix(name: &CStr) -> Result<Backing, Error> {
         copy(name).map(Backing::Posix)
     }
@@ -35,45 +37,45 @@ impl Backing {
 /// The pages of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Pages {
-    /// As the kernel is set to: small ones, or transparent huge ones.
+    /// As the kernel is configured: small pages, or transparent huge pages.
     #[default]
     Default,
     /// Small ones only.
     Base,
-    /// Transparent huge ones, as far as the kernel has them.
+    /// Transparent huge pages, if the kernel supports them.
     Transparent,
-    /// Of so many bytes, from the kernel's pool of them.
+    /// Pages of this many bytes, from the kernel's pool of huge pages.
     Huge(usize),
 }
 
 /// The NUMA nodes that a segment's pages come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Policy {
-    /// Those of the thread's policy.
+    /// The nodes of the thread's policy.
     #[default]
     Default,
     /// The caller's node.
     Local,
-    /// These in turn; all that may be used if there are none.
+    /// These nodes in turn; an empty set is all permitted nodes.
     Interleave(Nodes),
-    /// Only these.
+    /// Only these nodes.
     Bind(Nodes),
 }
 
-/// What segment to make.
+/// Options for a new segment.
 #[derive(Clone, Debug, Default)]
 pub struct SegmentOptions {
-    /// What is behind it.
+    /// The backing.
     pub backing: Backing,
-    /// Its pages.
+    /// The kind of its pages.
     pub pages: Pages,
-    /// Where they come from.
+    /// The nodes of its pages.
     pub policy: Policy,
-    /// Who helps.
+    /// Helper threads.
     pub helpers: Helpers,
 }
 
-/// What is to be undone with the mapping.
+/// The handle to close with the mapping.
 #[derive(Debug)]
 enum Handle {
     None,
@@ -95,7 +97,7 @@ enum Handle {
 pub struct Segment {
     at: usize,
     length: usize,
-    /// Bytes of a page of it.
+    /// Page size in bytes.
     unit: usize,
     handle: Handle,
     name: Option<CString>,
@@ -103,7 +105,7 @@ pub struct Segment {
     gone: bool,
 }
 
-/// Transparent huge pages are so large, and so aligned.
+/// Size and alignment of transparent huge pages.
 const HUGE: usize = 2 << 20;
 
 fn os(what: &'static str) -> Error {
@@ -119,7 +121,7 @@ impl Segment {
     /// [`Segment::populate`]. To have it locked too, call [`Segment::lock`] between the two.
     ///
     /// # Errors
-    /// What failed, and at which byte; nothing is left of it.
+    /// The failed call, and the byte at which it failed. Nothing remains of the segment.
     pub fn create(length: usize, options: &SegmentOptions) -> Result<Segment, Error> {
         let segment = Segment::reserve(length, options)?;
         segment.populate()?;
@@ -129,8 +131,8 @@ impl Segment {
     /// A segment whose pages are not made yet.
     ///
     /// # Errors
-    /// What failed; nothing is left of it. `EINVAL` from `shm_open` for pages of a pool, which POSIX segments cannot
-    /// have.
+    /// The failed call. Nothing remains of the segment. `EINVAL` from `shm_open` for pages of a pool, which
+    /// POSIX segments cannot have.
     pub fn reserve(length: usize, options: &SegmentOptions) -> Result<Segment, Error> {
         let unit = match options.pages {
             Pages::Huge(bytes) if bytes.is_power_of_two() && bytes > kernel::page() => bytes,
@@ -150,7 +152,7 @@ impl Segment {
             helpers: options.helpers,
             gone: false,
         };
-        // What is made so far goes when `segment` is dropped.
+        // The parts made so far are undone when `segment` is dropped.
         segment.map(options)?;
         segment.advise(options.pages)?;
         segment.place(&options.policy)?;
@@ -162,7 +164,7 @@ impl Segment {
             Pages::Huge(bytes) => Some(bytes.trailing_zeros() as i32),
             _ => None,
         };
-        // The same place in flags of mmap, memfd_create and shmget.
+        // The same bit position in the flags of mmap, memfd_create and shmget.
         let size = huge.map_or(0, |bits| bits << libc::MAP_HUGE_SHIFT);
         let descriptor = match &options.backing {
             Backing::Private => {
@@ -173,7 +175,7 @@ impl Segment {
                 let base = mmap(whole, flags, -1)?;
                 self.at = base.next_multiple_of(slack.max(1));
                 let (head, tail) = (self.at - base, slack - (self.at - base));
-                // SAFETY: what was mapped too much at either end. If it cannot be cut off it stays, unused.
+                // SAFETY: the surplus at either end of the mapping. If it cannot be cut off it stays, unused.
                 unsafe {
                     let _ = (head > 0).then(|| kernel::unmap(base, head));
                     let _ = (tail > 0).then(|| kernel::unmap(self.at + self.length, tail));
@@ -214,7 +216,7 @@ impl Segment {
         if descriptor == -1 {
             return Err(os("shm_open"));
         }
-        // So that it is closed and unlinked whatever comes.
+        // So that it is closed and unlinked in all cases.
         self.handle = Handle::Descriptor(descriptor);
         match copy(name) {
             Ok(name) => self.name = Some(name),
@@ -244,7 +246,8 @@ impl Segment {
                 return Err(error);
             }
             self.at = at as usize;
-            // It goes with the last that has it attached; Linux lets others attach it by its identifier until then.
+            // It ends with the last process that has it attached; until then Linux lets others attach it by
+            // its identifier.
             if !keyed && libc::shmctl(id, libc::IPC_RMID, null_mut()) != 0 {
                 return Err(os("shmctl"));
             }
@@ -259,7 +262,7 @@ impl Segment {
             Pages::Default | Pages::Huge(_) => return Ok(()),
         };
         match kernel::madvise(self.at, self.length, advice) {
-            // A kernel without huge pages: it gives small ones, which is as far as it has them.
+            // A kernel without huge pages: it gives small pages.
             Err(libc::EINVAL) => Ok(()),
             done => done.map_err(Error::new(what)),
         }
@@ -274,9 +277,9 @@ impl Segment {
             Policy::Interleave(nodes) => (libc::MPOL_INTERLEAVE, *nodes),
             Policy::Bind(nodes) => (libc::MPOL_BIND, *nodes),
         };
-        // The kernel takes one bit off; and wants none for the local node.
+        // The kernel subtracts one from the number of bits, and expects none for the local node.
         let (set, bits) = if mode == LOCAL { (0, 0) } else { (nodes.as_ptr() as usize, Nodes::BITS + 1) };
-        // SAFETY: reads a set of so many bits.
+        // SAFETY: reads a set of this many bits.
         let done = unsafe { call(libc::SYS_mbind, [self.at, self.length, mode as usize, set, bits, 0]) };
         match done {
             // A kernel without NUMA has one node.
@@ -285,10 +288,10 @@ impl Segment {
         }
     }
 
-    /// Makes all pages that are not there.
+    /// Makes all missing pages.
     ///
     /// # Errors
-    /// The first that could not be made. Others have been; the segment is as usable as before.
+    /// The first page that could not be made. Other pages were made; the segment is as usable as before.
     pub fn populate(&self) -> Result<(), Error> {
         populate_pages(
             self.at,
@@ -298,9 +301,9 @@ impl Segment {
         )
     }
 
-    /// Locks the segment in memory. Before [`Segment::populate`] that costs next to nothing, and pages are locked as they
-    /// are made, by helpers; after it one thread goes through all of them. Pages of a pool stay in memory anyway: for them
-    /// it does nothing.
+    /// Locks the segment in memory. Before [`Segment::populate`] that costs next to nothing, and helpers lock
+    /// the pages as they make them; after it one thread goes through all pages. Pages of a pool always stay
+    /// in memory: for them this does nothing.
     ///
     /// # Errors
     /// `ENOMEM` or `EPERM`: over `RLIMIT_MEMLOCK`. The segment is not locked then.
@@ -310,12 +313,12 @@ impl Segment {
         }
         let onfault = kernel::mlock(self.at, self.length, MLOCK_ONFAULT);
         match onfault {
-            // Older than Linux 4.4: this makes the pages too.
+            // Before Linux 4.4: this makes the pages too.
             Err(libc::ENOSYS) => kernel::mlock(self.at, self.length, 0).map_err(Error::new("mlock")),
             done => done.map_err(Error::new("mlock2")),
         }
         .inspect_err(|_| {
-            // What was locked before it failed.
+            // Undoes the part that was locked before the failure.
             let _ = self.unlock();
         })
     }
@@ -323,7 +326,7 @@ impl Segment {
     /// Unlocks it. One thread goes through all pages.
     ///
     /// # Errors
-    /// None is known.
+    /// None known.
     pub fn unlock(&self) -> Result<(), Error> {
         // SAFETY: unlocking changes no contents.
         unsafe { call(libc::SYS_munlock, [self.at, self.length, 0, 0, 0, 0]) }
@@ -331,16 +334,16 @@ impl Segment {
             .map_err(Error::new("munlock"))
     }
 
-    /// Takes it out of the address space, with helpers that drop its pages, and gives it back. Pages of a segment that
-    /// others have too stay until the last of them is done.
+    /// Removes the segment from the address space, with helpers that drop its pages, and frees it. Pages that
+    /// other processes share stay until the last of them ends its use.
     ///
     /// # Errors
-    /// The first call that failed; the others have been made.
+    /// The first call that failed; the other calls were still made.
     pub fn destroy(mut self) -> Result<(), Error> {
         self.end()
     }
 
-    /// [`Segment::destroy`], once; later ones do nothing.
+    /// As [`Segment::destroy`], once; later calls do nothing.
     fn end(&mut self) -> Result<(), Error> {
         if std::mem::replace(&mut self.gone, true) {
             return Ok(());
@@ -351,11 +354,11 @@ impl Segment {
                 first = Err(os(what));
             }
         };
-        // Pages of a pool go back to it in no time.
+        // Pages of a pool are returned to it quickly.
         if self.at != 0 && self.helpers != Helpers::NONE && self.unit == kernel::page() {
             drop_pages(self.at, self.length, self.unit, self.helpers);
         }
-        // SAFETY: our own handles and memory, of which nobody has more than a pointer.
+        // SAFETY: our own handles and memory, to which only raw pointers exist elsewhere.
         unsafe {
             let mapped = self.at != 0;
             match self.handle {
@@ -368,7 +371,7 @@ impl Segment {
                 }
                 Handle::Descriptor(descriptor) => {
                     if let Some(name) = &self.name {
-                        // Whoever unlinked it before us did no wrong.
+                        // Another process may have unlinked it before, which is not an error.
                         let failed = libc::shm_unlink(name.as_ptr()) != 0;
                         note(failed && *libc::__errno_location() != libc::ENOENT, "shm_unlink");
                     }
@@ -380,7 +383,7 @@ impl Segment {
         first
     }
 
-    /// Its first byte. Memory that other processes may write at any time, unless the segment is private.
+    /// Its first byte. Other processes may write the memory at any time, unless the segment is private.
     pub fn as_ptr(&self) -> *mut u8 {
         self.at as *mut u8
     }
@@ -407,12 +410,13 @@ impl Segment {
         }
     }
 
-    /// On which NUMA nodes up to 256 of its pages lie, spread over it: `(node, pages)`, by node. Pages that are not there
-    /// are left out; empty where the kernel doesn't tell.
+    /// The NUMA nodes of up to 256 of its pages, spread over it: `(node, pages)`, by node. Missing pages are
+    /// left out; empty if the kernel does not report nodes.
     pub fn nodes(&self) -> Vec<(usize, usize)> {
         let units = self.length / self.unit;
         let count = units.min(256);
-        // By the golden ratio: equal steps would meet the same node over and over where pages are interleaved.
+        // Spread by the golden ratio: equal steps would hit the same node over and over if pages are
+        // interleaved.
         let place =
             |i: usize| (u128::from((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)) * units as u128) >> 64;
         let pages: Vec<usize> = (0..count)
@@ -420,7 +424,7 @@ impl Segment {
             .collect();
         let mut nodes = vec![-1i32; count];
         let (from, to) = (pages.as_ptr() as usize, nodes.as_mut_ptr() as usize);
-        // SAFETY: both have this length; no target nodes, so that it only tells.
+        // SAFETY: both have this length; without target nodes the call only reports.
         if unsafe { call(libc::SYS_move_pages, [0, count, from, 0, to, 0]) }.is_err() {
             return Vec::new();
         }
@@ -435,12 +439,12 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // Who wants to know calls `destroy`.
+        // Callers that need the error call `destroy`.
         let _ = self.end();
     }
 }
 
-/// A name, where there is memory for it.
+/// A copy of the name, if there is memory for it.
 fn copy(name: &CStr) -> Result<CString, Error> {
     let bytes = name.to_bytes_with_nul();
     let mut copy = Vec::new();
@@ -455,7 +459,7 @@ fn copy(name: &CStr) -> Result<CString, Error> {
 
 fn mmap(length: usize, flags: i32, descriptor: i32) -> Result<usize, Error> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: asks for memory anywhere.
+    // SAFETY: maps new memory at any address.
     match unsafe { libc::mmap(null_mut(), length, protection, flags, descriptor, 0) } {
         libc::MAP_FAILED => Err(os("mmap")),
         at => Ok(at as usize),

@@ -1,32 +1,33 @@
-//! What the depot holds: how large its magazines are, and what it does not need.
+//! The depot's contents: its magazine size, and its surplus.
 
 use super::rounds::{List, Magazine};
 use crate::sys::Instant;
 
 /// Rounds in a magazine, as the paper's kernel grew them.
 const SIZES: [u32; 9] = [1, 3, 7, 15, 31, 47, 63, 95, 143];
-/// The size to begin with.
+/// The initial size, as an index.
 const FIRST: usize = 3;
-/// How long the depot looks at its contention and at what it does not need: 15 seconds.
+/// The interval after which the depot evaluates its contention and its surplus: 15 seconds.
 const INTERVAL_NS: u64 = 15_000_000_000;
-/// How often the depot's lock may be found taken within an interval before magazines get larger.
+/// The number of times that the depot's lock may be found taken within an interval before magazines get
+/// larger.
 const CONTENDED: u32 = 3;
 
 /// Under the depot's lock.
 pub(super) struct Stock {
-    /// Those that hold something.
+    /// Magazines that hold objects.
     pub(super) full: List,
     pub(super) empty: List,
     /// Index into `SIZES`.
     pub(super) size: usize,
     contended: u32,
-    /// When the interval began, or none has.
+    /// The start of the interval; `None` before the first.
     since: Option<Instant>,
-    /// How many full and empty ones the last interval did not need.
+    /// The numbers of full and of empty magazines that the last interval did not need.
     surplus: [usize; 2],
 }
 
-// SAFETY: magazines are owned, and objects are for all threads.
+// SAFETY: magazines are owned, and all threads may use the objects.
 unsafe impl Send for Stock {}
 
 impl Stock {
@@ -44,12 +45,12 @@ impl Stock {
         SIZES[self.size]
     }
 
-    /// Whether the last interval left something over.
+    /// Whether the last interval had a surplus.
     pub(super) fn has_surplus(&self) -> bool {
         self.surplus != [0; 2]
     }
 
-    /// Looks after contention and surplus, each time the depot is used. Returns whether an interval ended.
+    /// Updates contention and surplus at each use of the depot. Returns whether an interval ended.
     #[inline]
     pub(super) fn used(&mut self, contended: bool) -> bool {
         let now = Instant::now();
@@ -68,14 +69,14 @@ impl Stock {
         ended
     }
 
-    /// What was not needed since the interval began is surplus.
+    /// Magazines that were not needed since the interval began are surplus.
     pub(super) fn end_interval(&mut self) {
         self.surplus = [self.full.least, self.empty.least];
         self.full.least = self.full.length;
         self.empty.least = self.empty.length;
     }
 
-    /// A list of the magazines, full and empty, that the last interval left over.
+    /// A list of the surplus magazines of the last interval, full and empty.
     pub(super) fn take_surplus(&mut self) -> *mut Magazine {
         let mut list: *mut Magazine = std::ptr::null_mut();
         let [full, empty] = std::mem::take(&mut self.surplus);

@@ -2,26 +2,27 @@
 //!
 //! # Where it comes from
 //!
-//! Jeff Bonwick and Jonathan Adams, "Magazines and Vmem" (USENIX 2001): each CPU has a loaded magazine and the previous
-//! one, so that the depot is asked once in a magazine's worth of operations at most; the depot makes magazines larger
-//! when it is contended; what it did not need within an interval is its working set's surplus and goes back. Written
-//! from the paper.
+//! Jeff Bonwick and Jonathan Adams, "Magazines and Vmem" (USENIX 2001). Each CPU has a loaded magazine and
+//! the previous one, so it uses the depot at most once per magazine's worth of operations. The depot makes
+//! magazines larger when it is contended. Magazines that it did not need within an interval are the surplus
+//! of its working set, and are returned. Written from the paper.
 //!
 //! # The lock of a CPU
 //!
-//! A thread may lose its CPU anywhere, so a CPU's pair of magazines has a lock, of two words. `own` is taken by threads
-//! on that CPU, by a restartable sequence without an atomic operation (`sys::lock_here`). Nobody waits for it: who finds
-//! it taken, by a thread that has lost its CPU, tries a second pair of the CPU's, whose `own` is taken by a swap, and
-//! then goes to the arena. CPUs beyond those possible at start share the second pairs; without restartable sequences
-//! there are only those. `barred` keeps them out, from any CPU: it is set, then
-//! `sys::fence_rseq` makes sure that every thread that took `own` before has stored so and that all others see the bar;
-//! then `own` is waited for. At second pairs both sides write theirs and then read the other's, all sequentially
-//! consistent, so one sees the other.
+//! A thread may lose its CPU anywhere, so a CPU's pair of magazines has a lock, of two words. `own` is taken
+//! by threads on that CPU, by a restartable sequence without an atomic operation (`sys::lock_here`). No
+//! thread waits for it. A thread that finds it taken, by a thread that lost its CPU, tries the CPU's second
+//! pair, by a swap of its `own`, and then goes to the arena. CPUs beyond those possible at start
+//! share the second pairs; without restartable sequences there are only second pairs. `barred` keeps threads
+//! out, from any CPU: it is set, then `sys::fence_rseq` ensures that the store of every thread that took
+//! `own` before is visible and that all other threads see the bar; then the setter waits for `own`. At second
+//! pairs both sides write their word and then read the other's, all sequentially consistent, so one sees the
+//! other.
 //!
 //! # Invariants
 //!
-//! 1. A pair is touched only by the holder of `own`, or with the bar up and `own` seen 0 since. Released by the store
-//!    of 0 to `own`, acquired by who next takes it or waits for it.
+//! 1. A pair is touched only by the holder of `own`, or with the bar up and `own` seen 0 since. The store of
+//!    0 to `own` releases the pair, and the next taker or waiter acquires it.
 //! 2. An object that is not handed out is in a pair or the depot, or in the hands of a holder of `own` or of the arena's
 //!    lock. So with the arena's lock held, all bars up and each `own` 0, it is in a pair or the depot.
 //! 3. Locks are taken in the order arena, CPU, depot.
@@ -38,7 +39,7 @@ use depot::Stock;
 use rounds::Magazine;
 use std::cell::UnsafeCell;
 
-/// What a CPU has to itself.
+/// The magazines of one CPU.
 struct Pair {
     loaded: *mut Magazine,
     previous: *mut Magazine,
@@ -57,10 +58,11 @@ struct Slot {
 /// Caches of objects of one size.
 pub(crate) struct Magazines {
     slots: Box<[Padded<Slot>]>,
-    /// How many of the slots, the first, are taken by restartable sequences. There are as many others, or only those.
+    /// The number of slots, at the front, that restartable sequences take. The rest is equally long, or is all
+    /// slots.
     by_rseq: usize,
     depot: Padded<Mutex<Stock>>,
-    /// How many full magazines the depot has; a hint.
+    /// The number of full magazines in the depot; a hint.
     full: AtomicUsize,
     /// Whether the depot has a surplus. A hint.
     due: AtomicBool,
@@ -71,13 +73,13 @@ unsafe impl Sync for Magazines {}
 // SAFETY: as above.
 unsafe impl Send for Magazines {}
 
-/// What came of giving an object to a magazine.
+/// Result of giving an object to a magazine.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Given {
     Done,
-    /// The object is not in the state that was seen.
+    /// The object's state differs from the one that was seen.
     Changed,
-    /// Somebody else has this CPU's magazines, or they are full.
+    /// Another thread holds this CPU's magazines, or they are full.
     NoRoom,
 }
 
@@ -101,7 +103,7 @@ impl Held<'_> {
 }
 
 impl Magazines {
-    /// Empty ones for `cpus` CPUs. `by_rseq` is what `sys::locks_by_rseq` said.
+    /// Empty magazines for `cpus` CPUs. `by_rseq` is the result of `sys::locks_by_rseq`.
     pub(crate) fn new(cpus: usize, by_rseq: bool) -> Result<Magazines, OutOfMemory> {
         let null = std::ptr::null_mut();
         let cpus = cpus.max(1);
@@ -123,7 +125,7 @@ impl Magazines {
         })
     }
 
-    /// The lock of the CPU that the thread is on, if it is to be had.
+    /// The lock of the CPU that the thread is on, if it is free.
     #[inline(always)]
     fn lock(&self) -> Option<Held<'_>> {
         if self.by_rseq > 0 {
@@ -137,7 +139,7 @@ impl Magazines {
         self.lock_shared()
     }
 
-    /// The lock of the slot of this CPU that several may try to take at once.
+    /// The lock of this CPU's second slot, which several threads may try to take at once.
     #[inline(never)]
     fn lock_shared(&self) -> Option<Held<'_>> {
         let shared = &self.slots[self.by_rseq..];
@@ -149,7 +151,7 @@ impl Magazines {
         (slot.lock[1].load(SeqCst) == 0).then_some(held)
     }
 
-    /// Takes an object out of this CPU's magazines and hands it out.
+    /// Takes an object from this CPU's magazines and hands it out.
     #[inline]
     pub(crate) fn alloc(&self) -> Option<u64> {
         let held = self.lock()?;
@@ -166,7 +168,7 @@ impl Magazines {
         }
     }
 
-    /// Takes back an object that was seen handed out, into this CPU's magazines.
+    /// Takes an object that was seen handed out back into this CPU's magazines.
     #[inline]
     pub(crate) fn free(&self, object: &Object, seen: State) -> Given {
         let Some(held) = self.lock() else { return Given::NoRoom };
@@ -183,10 +185,10 @@ impl Magazines {
         }
     }
 
-    /// As `alloc` with the depot's help: gets a full magazine for an empty one.
+    /// As `alloc`, with the depot: exchanges an empty magazine for a full one.
     #[cold]
     pub(crate) fn alloc_from_depot(&self) -> Option<u64> {
-        // The hint spares the lock. What it misses the arena finds.
+        // The hint saves the lock. The arena finds objects that it misses.
         if self.full.load(Relaxed) == 0 {
             return None;
         }
@@ -208,7 +210,7 @@ impl Magazines {
         }
     }
 
-    /// As `free` with the depot's help: gets an empty magazine for a full one.
+    /// As `free`, with the depot: exchanges a full magazine for an empty one.
     #[cold]
     pub(crate) fn free_to_depot(&self, object: &Object, seen: State) -> Given {
         let Some(held) = self.lock() else { return Given::NoRoom };
@@ -234,7 +236,7 @@ impl Magazines {
         }
     }
 
-    /// Leaves a magazine that a CPU has no use for at the depot. Null is nothing.
+    /// Puts a magazine that a CPU does not need into the depot. Null is ignored.
     unsafe fn shelve(&self, mut stock: MutexGuard<'_, Stock>, magazine: *mut Magazine) {
         // SAFETY: the caller's own magazine.
         unsafe {
@@ -245,14 +247,14 @@ impl Magazines {
             } else if (*magazine).capacity == stock.rounds() {
                 stock.empty.push(magazine);
             } else {
-                // Of a size that was too small.
+                // Its size was too small.
                 drop(stock);
                 Magazine::discard(magazine);
             }
         }
     }
 
-    /// The depot, locked; its contention and surplus are looked after.
+    /// The depot, locked, with contention and surplus updated.
     fn depot(&self) -> MutexGuard<'_, Stock> {
         let (mut stock, contended) = match self.depot.0.try_lock() {
             Some(stock) => (stock, false),
@@ -280,7 +282,7 @@ impl Magazines {
         self.due.store(stock.has_surplus(), Relaxed);
     }
 
-    /// Whether [`Magazines::reap`] has something to do. A hint.
+    /// Whether [`Magazines::reap`] has work. A hint.
     #[inline]
     pub(crate) fn due(&self) -> bool {
         self.due.load(Relaxed)
@@ -300,7 +302,8 @@ impl Magazines {
         unsafe { Magazine::unload(list, &mut visit) };
     }
 
-    /// With the arena's lock held: puts up to `n` objects that `make` makes into this CPU's magazine, if it is to be had.
+    /// With the arena's lock held: puts up to `n` objects that `make` makes into this CPU's magazine, if its
+    /// lock is free.
     pub(crate) fn fill(&self, n: u64, mut make: impl FnMut() -> Option<&'static Object>) {
         let Some(held) = self.lock() else { return };
         let pair = held.pair();
@@ -320,7 +323,7 @@ impl Magazines {
         }
     }
 
-    /// Keeps threads out of all CPUs' magazines. [`bar_all`] makes sure that they are.
+    /// Keeps threads out of all CPUs' magazines. [`bar_all`] waits until none is inside.
     fn bar(&self, up: bool) {
         for slot in &self.slots {
             slot.0.lock[1].store(u16::from(up), SeqCst);
@@ -331,7 +334,7 @@ impl Magazines {
         for slot in &self.slots {
             let mut tries = 0u32;
             while slot.0.lock[0].load(SeqCst) != 0 {
-                // Who is inside may have lost its CPU.
+                // A thread inside may have lost its CPU.
                 if tries < 100 {
                     sys::pause(1);
                 } else {
@@ -345,12 +348,12 @@ impl Magazines {
     /// While barred and with the arena's lock held: calls `visit` for each object in a magazine, and frees those.
     pub(crate) fn drain(&self, mut visit: impl FnMut(&'static Object)) {
         for slot in &self.slots {
-            // SAFETY: the bar is up and nobody is inside.
+            // SAFETY: the bar is up and no thread is inside.
             let pair = unsafe { &mut *slot.0.pair.get() };
             for magazine in [&mut pair.loaded, &mut pair.previous] {
                 let magazine = std::mem::replace(magazine, std::ptr::null_mut());
                 if !magazine.is_null() {
-                    // SAFETY: a magazine, ours now, and of no list.
+                    // SAFETY: a magazine that this thread owns, on no list.
                     unsafe {
                         (*magazine).next = std::ptr::null_mut();
                         Magazine::unload(magazine, &mut visit);
@@ -370,12 +373,12 @@ impl Magazines {
         }
     }
 
-    /// How many pairs of magazines there are.
+    /// The number of pairs of magazines.
     pub(crate) fn pairs(&self) -> usize {
         self.slots.len()
     }
 
-    /// How often magazines served a request and took something back.
+    /// The number of requests that magazines served, and of objects that they took back.
     pub(crate) fn hits(&self) -> (u64, u64) {
         let sum = |part: fn(&Slot) -> &AtomicU64| {
             self.slots.iter().fold(0u64, |sum, slot| sum.wrapping_add(part(&slot.0).load(Relaxed)))
@@ -395,7 +398,7 @@ impl Drop for Magazines {
     }
 }
 
-/// With the slot's lock held and something loaded.
+/// With the slot's lock held and an object loaded.
 #[inline(always)]
 unsafe fn hand_out(slot: &Slot, pair: &Pair) -> u64 {
     // SAFETY: the caller's pair; something is loaded.
@@ -405,7 +408,7 @@ unsafe fn hand_out(slot: &Slot, pair: &Pair) -> u64 {
     object.address()
 }
 
-/// With the slot's lock held and room in what is loaded.
+/// With the slot's lock held and room in the loaded magazine.
 #[inline(always)]
 unsafe fn take_back(slot: &Slot, pair: &Pair, object: &Object, seen: State) -> Given {
     if !object.take_back(seen) {
@@ -417,8 +420,8 @@ unsafe fn take_back(slot: &Slot, pair: &Pair, object: &Object, seen: State) -> G
     Given::Done
 }
 
-/// With the arena's lock held: keeps threads out of all magazines, and waits until none is in them. False, and nothing
-/// is barred, where the kernel has no such fence any more.
+/// With the arena's lock held: keeps threads out of all magazines, and waits until none is inside. Returns
+/// false, with nothing barred, if the kernel does not support the fence.
 pub(crate) fn bar_all(all: &[Magazines]) -> bool {
     all.iter().for_each(|magazines| magazines.bar(true));
     sys::fence(SeqCst);

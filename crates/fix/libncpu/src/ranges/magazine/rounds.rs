@@ -11,8 +11,9 @@ pub(super) struct Magazine {
     pub(super) rounds: u32,
 }
 
-/// Whoever calls these has the magazine to itself; none is null but where null is spoken of, none freed.
-#[allow(clippy::undocumented_unsafe_blocks)] // That is each block's reason.
+/// Callers own the magazine exclusively. Pointers are not null, except where null is mentioned, and not
+/// freed.
+#[allow(clippy::undocumented_unsafe_blocks)] // The comment above is each block's reason.
 impl Magazine {
     fn layout(capacity: u32) -> Layout {
         let bytes = size_of::<Magazine>() + capacity as usize * size_of::<*const Object>();
@@ -20,7 +21,7 @@ impl Magazine {
         unsafe { Layout::from_size_align_unchecked(bytes, align_of::<Magazine>()) }
     }
 
-    /// An empty one, or null.
+    /// An empty magazine, or null.
     pub(super) fn new(capacity: u32) -> *mut Magazine {
         unsafe {
             let new = std::alloc::alloc(Magazine::layout(capacity)).cast::<Magazine>();
@@ -31,7 +32,7 @@ impl Magazine {
         }
     }
 
-    /// Frees an empty one.
+    /// Frees an empty magazine.
     pub(super) unsafe fn discard(magazine: *mut Magazine) {
         unsafe { std::alloc::dealloc(magazine.cast(), Magazine::layout((*magazine).capacity)) }
     }
@@ -41,13 +42,13 @@ impl Magazine {
         unsafe { magazine.add(1).cast::<*const Object>().add(round as usize) }
     }
 
-    /// Whether it is one, and holds something.
+    /// Whether it is not null and holds an object.
     #[inline(always)]
     pub(super) unsafe fn has_rounds(magazine: *mut Magazine) -> bool {
         !magazine.is_null() && unsafe { (*magazine).rounds > 0 }
     }
 
-    /// Whether it is one, and takes more.
+    /// Whether it is not null and has room.
     #[inline(always)]
     pub(super) unsafe fn has_room(magazine: *mut Magazine) -> bool {
         !magazine.is_null() && unsafe { (*magazine).rounds < (*magazine).capacity }
@@ -88,14 +89,14 @@ impl Magazine {
 pub(super) struct List {
     pub(super) head: *mut Magazine,
     pub(super) length: usize,
-    /// The least that there were since the interval began.
+    /// The lowest length since the interval began.
     pub(super) least: usize,
 }
 
 impl List {
     pub(super) const EMPTY: List = List { head: std::ptr::null_mut(), length: 0, least: 0 };
 
-    /// The magazine is the caller's, and not null.
+    /// The magazine belongs to the caller, and is not null.
     pub(super) unsafe fn push(&mut self, magazine: *mut Magazine) {
         // SAFETY: as above.
         unsafe { (*magazine).next = self.head };

@@ -1,4 +1,4 @@
-//! What a CPU has: its wheel, the alarm, and the helper that sleeps until it and calls back.
+//! The timers of a CPU: its wheel, the alarm, and the helper that sleeps until the alarm and calls back.
 
 use super::{PENDING, RawTimer, When};
 use crate::locks::mutex::{Mutex, MutexGuard};
@@ -8,19 +8,19 @@ use Ordering::{Relaxed, Release};
 use std::io;
 use std::ptr;
 
-/// Timers that come down a level before the lock is let go once.
+/// The number of timers that move down a level before the lock is released once.
 const BATCH: u32 = 256;
-/// A helper does not sleep for less than this, in ns: about what the alarm and two switches of threads cost. Timers
-/// that are armed meanwhile are late by as much at most.
+/// A helper does not sleep for less than this, in ns: about the cost of the alarm and two context switches.
+/// Timers that are armed meanwhile are late by at most this much.
 const SHORT: u64 = 2_000;
 
-/// What a CPU has.
+/// The timers of a CPU.
 pub(super) struct CpuTimers {
     pub(super) local: Mutex<Local>,
-    /// Counts callbacks that ended while somebody waited for one.
+    /// Counts callbacks that ended while a thread waited for one.
     pub(super) ended: Futex,
     cpu: usize,
-    /// In ns.
+    /// How long an idle helper remains, in ns.
     linger: u64,
 }
 
@@ -29,17 +29,17 @@ pub(super) struct Local {
     /// Made at first use, like the alarm.
     pub(super) wheel: Option<Wheel>,
     alarm: Option<Alarm>,
-    /// What the alarm is set to while the helper sleeps.
+    /// The time that the alarm is set to while the helper sleeps.
     alarm_at: u64,
     asleep: bool,
     /// The wheel has been empty since the helper fell asleep.
     idle: bool,
-    /// The thread, perhaps at its end.
+    /// The helper thread, which may be about to end.
     pub(super) helper: Option<Helper>,
     pub(super) alive: bool,
     pub(super) helper_id: u32,
     pub(super) stopping: bool,
-    /// Whose callback is running. Not to be followed.
+    /// The timer of the running callback. Must not be dereferenced.
     pub(super) running: *const RawTimer,
     /// Threads that wait for the end of a callback.
     pub(super) waiters: u32,
@@ -71,7 +71,7 @@ impl Local {
         }
     }
 
-    /// Wheel, alarm and helper are there afterwards.
+    /// Creates wheel, alarm and helper if they do not exist.
     pub(super) fn ready(&mut self, cpu: &CpuTimers) -> io::Result<()> {
         if self.alive {
             return Ok(());
@@ -89,7 +89,7 @@ impl Local {
             self.alarm = Some(Alarm::new()?);
         }
         if let Some(ended) = self.helper.take() {
-            // It gave up the lock with its last look at anything here.
+            // It released the lock after its last access to this data.
             ended.join();
         }
         (self.asleep, self.idle, self.helper_id) = (false, false, 0);
@@ -103,7 +103,7 @@ impl Local {
         self.wheel.as_ref().expect("a wheel where timers are")
     }
 
-    /// Sets the alarm. An error is a descriptor that the program closed under our hands.
+    /// Sets the alarm. An error means that the program closed the library's descriptor.
     pub(super) fn set_alarm(&mut self, at: u64) -> io::Result<()> {
         self.alarm.as_ref().expect("an alarm where timers are").set(at)?;
         self.alarm_at = at;
@@ -142,7 +142,7 @@ impl Local {
 }
 
 impl CpuTimers {
-    /// Without a wheel and a helper. A helper that has nothing to do remains for `linger` ns.
+    /// Without a wheel and a helper. An idle helper remains for `linger` ns.
     pub(super) fn new(cpu: usize, linger: u64) -> CpuTimers {
         CpuTimers { local: Mutex::new(Local::new()), ended: Futex::new(0), cpu, linger }
     }
@@ -150,13 +150,13 @@ impl CpuTimers {
     /// Forgets the parent's timers and helper.
     ///
     /// # Safety
-    /// In a child process after fork, while nobody else uses it.
+    /// In a child process after fork, while no other thread uses it.
     pub(super) unsafe fn forget(&self) {
         // SAFETY: as the caller promised.
         unsafe { self.local.raw().reset_after_fork() };
         let mut local = self.local.lock();
         let old = std::mem::replace(&mut *local, Local::new());
-        // The descriptor may be another's by now if the child closed all it had.
+        // The descriptor may belong to another file by now, if the child closed all descriptors.
         let _left_open = std::mem::ManuallyDrop::new(old.alarm);
     }
 
@@ -167,7 +167,7 @@ impl CpuTimers {
         timer: *const RawTimer,
         now: u64,
     ) -> MutexGuard<'a, Local> {
-        // SAFETY: it was in the wheel until now, and the lock is held, so nobody frees it.
+        // SAFETY: it was in the wheel until now, and the lock is held, so no thread frees it.
         let RawTimer { entry, period, callback, data, state } = unsafe { &*timer };
         let (callback, data) = (*callback, *data);
         let mut expirations = 1;
@@ -184,7 +184,7 @@ impl CpuTimers {
         local.running = timer;
         local.fired += 1;
         drop(local);
-        // SAFETY: who armed it promised.
+        // SAFETY: the promise of the thread that armed it.
         unsafe { callback(timer, data, expirations) };
         let mut local = self.local.lock();
         local.running = ptr::null();
@@ -206,7 +206,7 @@ impl Serve for CpuTimers {
             match local.wheel().pop(now, &mut { BATCH }) {
                 Popped::Due(entry) => local = self.fire(local, entry.cast(), now),
                 Popped::Busy => {
-                    // Others may want to arm, and what became due meanwhile comes first.
+                    // Other threads may want to arm timers, and timers that became due meanwhile come first.
                     drop(local);
                     local = self.local.lock();
                     now = sys::clock();
@@ -234,7 +234,7 @@ impl Serve for CpuTimers {
                     };
                     local.set_alarm(until).expect("timerfd");
                     local.asleep = true;
-                    // Set and closed by nobody else while this thread lives.
+                    // No other thread sets or closes it while this thread lives.
                     let alarm: *const Alarm = local.alarm.as_ref().expect("an alarm");
                     drop(local);
                     // SAFETY: stays in `Local` until this thread was joined.

@@ -2,44 +2,47 @@
 //!
 //! # Where it comes from
 //!
-//! From the callouts of Solaris, as Steve Sistare tells it ("High Resolution Timeouts", 2012): timeouts that every
-//! CPU could post, but that one clock thread expired, gave way to a timer interrupt of each CPU, so that resolution
-//! and the number of CPUs cost nothing any more. Here each CPU has a [`wheel`](crate::timers::wheel) and, while timers are
-//! armed on it, a helper thread bound to it. That a running timer stays where it runs, and that the wheel and not the
-//! timer says which one is running, is how Linux's `timer.c` lets callbacks free their timer.
+//! From the callouts of Solaris, as Steve Sistare describes them ("High Resolution Timeouts", 2012): timeouts
+//! that every CPU could post but one clock thread expired were replaced by a timer interrupt of each CPU, so
+//! that neither resolution nor the number of CPUs has a cost. Here each CPU has a
+//! [`wheel`](crate::timers::wheel) and, while timers are armed on it, a helper thread bound to it. Two ideas
+//! come from Linux's `timer.c`: a running timer stays on its CPU, and the wheel, not the timer, records which
+//! one is running. So callbacks may free their timer.
 //!
 //! # Structure
 //!
 //! Arming inserts the timer into the wheel of the CPU that the thread is on. The helper sleeps in `read` of a
-//! timerfd that is set to the next time that anything is due, and to nothing in between (tickless). Who arms a timer
-//! that is due before that sets the timerfd to it, one system call, without waking the helper; who arms a later one
-//! does not; cancelling never does, so at times the helper wakes for nothing.
+//! timerfd that is set to the next due time, and does not wake in between (tickless). A thread that arms an
+//! earlier timer sets the timerfd to it, one system call, without waking the helper. A thread that arms a
+//! later timer does not, and cancelling never does, so sometimes the helper wakes with nothing to do.
 //!
 //! # Invariants
 //!
-//! 1. `state` of a timer names its *home*, the CPU in whose wheel it is or last was. It is changed only with the lock
-//!    of the home held, and from none to some CPU only with that one's held. `PENDING` is set if and only if the
-//!    timer is in the home's wheel. Time, slack and period are written and read with the home's lock held.
-//! 2. A callback runs on the home's helper, without a lock; `running` names its timer meanwhile. Arming leaves a timer
-//!    that is running at home, so callbacks of a timer never overlap.
+//! 1. `state` of a timer names its *home*, the CPU of its current or last wheel. It is changed only with
+//!    the home's lock held, and from no home to a CPU only with that CPU's lock held. `PENDING` is set if and
+//!    only if the timer is in the home's wheel. Time, slack and period are written and read with the home's
+//!    lock held.
+//! 2. A callback runs on the home's helper, without a lock; `running` names its timer meanwhile. Arming a
+//!    running timer keeps it at its home, so callbacks of a timer never overlap.
 //! 3. While a wheel holds timers, its helper is alive, and either awake or asleep with the timerfd set to
-//!    `alarm_at`, not after the first is due. Both are changed under the lock, the timerfd is set under the lock, and
-//!    the helper, awake, looks at the wheel before it sleeps. So no time is missed.
-//! 4. Once the helper released the lock to call back it does not touch the timer: the callback may free it.
+//!    `alarm_at`, which is not after the first due time. Both are changed under the lock, the timerfd is set
+//!    under the lock, and the helper, once awake, looks at the wheel before it sleeps. So no time is missed.
+//! 4. Once the helper has released the lock to call back it does not touch the timer: the callback may free
+//!    it.
 //!
 //! # Memory ordering
 //!
-//! All is ordered by locks: what was done before arming happens before the callback, since one thread had the home's
-//! lock after the other; and a callback happens before the next of the same timer, wherever it is armed, and before
-//! the return of `cancel_wait`, which has seen with the home's lock held that it was over. Only where `state` says
-//! that there is nothing to do is no lock taken: its stores are releases under the lock and its first load is an
-//! acquire, so what the lock would order is ordered by it.
+//! Locks order all accesses. Actions before arming happen before the callback, since one thread had the
+//! home's lock after the other. A callback happens before the next of the same timer, wherever it is armed,
+//! and before the return of `cancel_wait`, which has seen with the home's lock held that it was over. No lock
+//! is taken only if `state` leaves nothing to do. Its stores are releases under the lock and its
+//! first load is an acquire, so it provides the same order as the lock.
 //!
 //! # Fork
 //!
-//! A child process has no helpers. A handler of `pthread_atfork` counts forks; the first use in a child finds that
-//! the count differs from that in `epoch` and makes all wheels empty, whatever state they were copied in. The epoch
-//! is part of `state`, so that all timers count as not armed there.
+//! A child process has no helpers. A handler of `pthread_atfork` counts forks. The first use in a child finds
+//! that the count differs from that in `epoch` and makes all wheels empty, whatever state they were copied
+//! in. The epoch is part of `state`, so all timers count as not armed there.
 
 mod cpu;
 
@@ -59,16 +62,17 @@ const HOME_SHIFT: u32 = 1;
 const HOME_MASK: u32 = (1 << 17) - 1;
 const EPOCH_SHIFT: u32 = 18;
 
-/// Shorter periods are this long, in ns: a helper that never came to an end would serve nobody else.
+/// The shortest period, in ns; shorter ones are extended to it. Otherwise a helper could be busy with one
+/// timer forever.
 const PERIOD_LEAST: u64 = 1_000;
-/// How long a helper that has nothing to do remains, in ns.
+/// How long an idle helper remains, in ns.
 const LINGER: u64 = 1_000_000_000;
 
-/// What an expiry does: called with the timer, what [`RawTimer::new`] was given and how many periods have passed
-/// since the last call (1 unless a periodic timer is late).
+/// The function that an expiry calls: with the timer, the `data` of [`RawTimer::new`], and the number of
+/// periods since the last call (1 unless a periodic timer is late).
 pub type Callback = unsafe extern "C-unwind" fn(timer: *const RawTimer, data: *mut c_void, expirations: u64);
 
-/// A timer in memory of the caller's: 64 bytes. It stays where it is while it is armed.
+/// A timer in the caller's memory: 64 bytes. It must not move while it is armed.
 #[repr(C)]
 pub struct RawTimer {
     entry: Entry,
@@ -79,7 +83,7 @@ pub struct RawTimer {
     state: AtomicU32,
 }
 
-// SAFETY: the cells are accessed with the home's lock held; what `data` points to is the callback's business.
+// SAFETY: the cells are accessed with the home's lock held; only the callback dereferences `data`.
 unsafe impl Send for RawTimer {}
 // SAFETY: as above.
 unsafe impl Sync for RawTimer {}
@@ -90,17 +94,17 @@ impl RawTimer {
         RawTimer { entry: Entry::new(), period: Cell::new(0), callback, data, state: AtomicU32::new(0) }
     }
 
-    /// Whether memory that was zero has become a timer.
+    /// Whether zeroed memory was initialised as a timer.
     ///
     /// # Safety
     /// The memory is zero or was initialised.
     pub unsafe fn is_initialised(this: *const RawTimer) -> bool {
-        // SAFETY: a word, whatever it holds.
+        // SAFETY: a word with any value.
         unsafe { this.byte_add(std::mem::offset_of!(RawTimer, callback)).cast::<usize>().read() != 0 }
     }
 
     fn entry(this: *const RawTimer) -> *const Entry {
-        // It is the first field.
+        // The entry is the first field.
         this.cast()
     }
 }
@@ -112,49 +116,49 @@ pub struct When {
     pub(crate) at: u64,
     pub(crate) slack: u64,
     pub(crate) period: u64,
-    /// The time when this was made, or 0.
+    /// The current time when this was made, or 0.
     pub(crate) now: u64,
 }
 
 impl When {
-    /// `ns` from now; far times are the end of time, in 584 years.
+    /// `ns` from now; too distant times become the end of time, in 584 years.
     pub(crate) fn after_ns(ns: u64) -> When {
         let now = sys::clock();
         When { at: now.saturating_add(ns), slack: 0, period: 0, now }
     }
 }
 
-/// What [`Timers::cancel_wait`] found.
+/// Result of [`Timers::cancel_wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
-    /// It was armed.
+    /// The timer was armed.
     Armed,
-    /// It was not.
+    /// The timer was not armed.
     NotArmed,
-    /// The caller is the timer's own callback, which cannot be waited for. The timer is not armed now.
+    /// The caller is the timer's own callback, which cannot wait for itself. The timer is disarmed.
     Running,
 }
 
-/// What happened so far, over all CPUs.
+/// Counts so far, over all CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
     /// Timers armed now.
     pub armed: u64,
     /// Callbacks called.
     pub fired: u64,
-    /// Timers taken out before their time: cancelled, or moved to another.
+    /// Timers removed before they expired: cancelled, or armed for another time.
     pub removed: u64,
-    /// How often helpers woke up.
+    /// Wake-ups of helpers.
     pub wakeups: u64,
-    /// Helpers there are.
+    /// Helpers that exist.
     pub helpers: u64,
 }
 
 /// A timing wheel for each CPU, and the threads that serve them.
 ///
-/// 128 bytes to 256 for each possible CPU; for each that ever armed a timer 14 KB, a descriptor and, while timers are
-/// armed and for a second after, a thread. Dropping it waits for callbacks that are running; timers that are armed
-/// then never expire.
+/// 128 to 256 bytes for each possible CPU; for each CPU that ever armed a timer 14 KB, a descriptor and,
+/// while timers are armed and for a second after, a thread. Dropping it waits for running callbacks; timers
+/// that are still armed never expire.
 pub struct Timers {
     inner: NonNull<Inner>,
 }
@@ -164,10 +168,10 @@ unsafe impl Send for Timers {}
 // SAFETY: as above.
 unsafe impl Sync for Timers {}
 
-/// What stays where it is when [`Timers`] is moved.
+/// The state that does not move when [`Timers`] is moved.
 pub(crate) struct Inner {
     cpus: PerCpu<CpuTimers>,
-    /// The number of forks before; see the module.
+    /// The number of forks at the last use; see the module.
     epoch: AtomicU32,
 }
 
@@ -193,23 +197,24 @@ impl Timers {
         unsafe { self.inner.as_ref() }
     }
 
-    /// Arms a timer; one that is armed already is moved. Returns whether it was.
+    /// Arms a timer, or moves it if it is armed already. Returns whether it was armed.
     ///
-    /// It expires on this CPU from now on, or, if its callback is running, where that runs.
+    /// It expires on this CPU or, if its callback is running, on the callback's CPU.
     ///
     /// # Errors
-    /// The first timer of a CPU needs memory, a descriptor and a thread. With an error the timer is not armed.
+    /// The first timer of a CPU needs memory, a descriptor and a thread. After an error the timer is not
+    /// armed.
     ///
     /// # Safety
-    /// The timer is used with this `Timers` only, is alive until it has expired for the last time or been cancelled,
-    /// and is not moved while it is armed. What its callback does is sound on another thread.
+    /// The timer is used with this `Timers` only, is alive until it has expired for the last time or been
+    /// cancelled, and is not moved while it is armed. Its callback is sound on another thread.
     pub unsafe fn arm(&self, timer: *const RawTimer, when: When) -> io::Result<bool> {
         // SAFETY: as the caller promised.
         unsafe { self.inner().arm(timer, when) }
     }
 
-    /// Cancels a timer; returns whether it was armed. If so, the callback will not be called; else it has been,
-    /// perhaps is running still, or was not going to.
+    /// Cancels a timer; returns whether it was armed. If it was, the callback will not be called. Otherwise
+    /// it was called, may still be running, or was never armed.
     ///
     /// # Safety
     /// The timer is alive and used with this `Timers` only.
@@ -218,11 +223,11 @@ impl Timers {
         unsafe { self.inner().cancel(timer, false) == Cancelled::Armed }
     }
 
-    /// Cancels a timer and waits until its callback is not running; should that have armed it again, it is cancelled
-    /// again. Then its memory may be used for something else.
+    /// Cancels a timer and waits until its callback is not running. If the callback armed it again, it is
+    /// cancelled again. After this its memory may be reused.
     ///
-    /// In the callback itself it does not wait. Two callbacks on different CPUs that wait for each other wait forever,
-    /// and so does one that waits for a lock that the caller holds.
+    /// In the callback itself it does not wait. Two callbacks on different CPUs that wait for each other wait
+    /// forever, and so does a caller that holds a lock for which the callback waits.
     ///
     /// # Safety
     /// The timer is alive, its callback does not free it, and it is used with this `Timers` only.
@@ -231,7 +236,8 @@ impl Timers {
         unsafe { self.inner().cancel(timer, true) }
     }
 
-    /// Whether a timer is armed: old news unless others are kept from arming and it cannot expire.
+    /// Whether a timer is armed. The answer may be out of date unless no thread can arm it and it cannot
+    /// expire.
     ///
     /// # Safety
     /// The timer is alive and used with this `Timers` only.
@@ -242,7 +248,7 @@ impl Timers {
         state & PENDING != 0 && !inner.forked() && inner.home(state).is_some()
     }
 
-    /// What happened so far.
+    /// Counts so far.
     pub fn activity(&self) -> Activity {
         let inner = self.inner();
         inner.renew_if_forked();
@@ -290,7 +296,7 @@ impl Drop for Timers {
             }
         }
         if own {
-            // Dropped by one of its callbacks: that thread comes back to its wheel, so the memory stays.
+            // Dropped by one of its callbacks: that thread returns to its wheel, so the memory stays.
             return;
         }
         // SAFETY: from `new`; all helpers have ended.
@@ -317,7 +323,8 @@ impl Inner {
                 return;
             }
             for cpu in self.cpus.iter() {
-                // SAFETY: others wait in `once_forked` until the epoch is set, and the helpers are not in this process.
+                // SAFETY: other threads wait in `once_forked` until the epoch is set, and the helpers are not
+                // in this process.
                 unsafe { cpu.forget() };
             }
             self.epoch.store(sys::forks(), Release);
@@ -328,7 +335,7 @@ impl Inner {
         self.epoch.load(Relaxed) << EPOCH_SHIFT
     }
 
-    /// The home that a timer's state tells.
+    /// The home named by a timer's state.
     fn home(&self, state: u32) -> Option<usize> {
         let home = state >> HOME_SHIFT & HOME_MASK;
         (home != 0 && state >> EPOCH_SHIFT << EPOCH_SHIFT == self.epoch()).then(|| home as usize - 1)
@@ -426,7 +433,7 @@ impl Inner {
     }
 }
 
-/// Shortens a period to what is served.
+/// Raises a period to the shortest supported one.
 pub(crate) fn period(ns: u64) -> u64 {
     if ns == 0 { 0 } else { ns.max(PERIOD_LEAST) }
 }

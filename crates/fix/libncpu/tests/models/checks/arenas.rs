@@ -16,7 +16,7 @@ fn options(cache_to: u64) -> Options {
     Options { quantum: 1, cache_to, policy: Policy::Instant, import: 0 }
 }
 
-/// What is handed out; switches between look and change are the schedule's.
+/// The ranges that are handed out. The schedule decides the switches between look and change.
 #[derive(Clone, Default)]
 struct Held(Arc<Mutex<BTreeSet<u64>>>);
 
@@ -38,7 +38,7 @@ fn all_free(arena: &Vmem, total: u64) {
     assert_eq!(arena.statistics().totals.largest, total);
 }
 
-/// Exactly as many integers as threads want together: every refusal is wrong.
+/// The arena has exactly the number of integers that the threads want together, so every refusal is wrong.
 #[test]
 fn nothing_free_is_overlooked() {
     check(|| {
@@ -64,12 +64,12 @@ fn nothing_free_is_overlooked() {
     });
 }
 
-/// Sizes that need what magazines of other sizes have.
+/// Sizes that need ranges in magazines of other sizes.
 #[test]
 fn sizes_share_what_there_is() {
     check(|| {
         let arena = Arc::new(Vmem::on(options(2), 2).unwrap());
-        // Two threads of single ones and one of pairs: of five there are always two side by side.
+        // Two threads of single integers and one of pairs: of five integers two neighbours are always free.
         arena.add(0, 5).unwrap();
         let (own, held) = (arena.clone(), Held::default());
         threads(3, move |i| {
@@ -82,7 +82,7 @@ fn sizes_share_what_there_is() {
                         held.give(start, size);
                         own.free(start, size).unwrap();
                     }
-                    // 1 and 3 taken leave no pair.
+                    // With 1 and 3 taken no pair is left.
                     Err(Error::Exhausted { size: 2 }) => {}
                     Err(error) => panic!("{error}"),
                 }
@@ -92,14 +92,14 @@ fn sizes_share_what_there_is() {
     });
 }
 
-/// Of threads that give the same back one succeeds, though others take, refuse and drain meanwhile.
+/// If several threads free the same range one succeeds, although others take, refuse and drain meanwhile.
 #[test]
 fn given_back_once() {
     check(|| {
         let arena = Arc::new(Vmem::on(options(1), 2).unwrap());
         arena.add(0, 2).unwrap();
         let id = arena.alloc(1).unwrap();
-        // How often it was given back, and whether somebody had got it again.
+        // The number of successful frees, and whether another thread had got the range again.
         let given = Arc::new(Mutex::new((0, false)));
         let (own, count) = (arena.clone(), given.clone());
         threads(3, move |i| {
@@ -187,7 +187,7 @@ fn depot() {
     });
 }
 
-/// Who has seen an object handed out cannot take it back when it is another range's by then.
+/// A thread that has seen an object handed out cannot take it back once the object belongs to another range.
 #[test]
 fn objects_that_are_used_again() {
     check(|| {
@@ -215,7 +215,8 @@ fn objects_that_are_used_again() {
     });
 }
 
-/// Under some schedules the depot's lock is found taken often enough for magazines to grow, and never do they shrink.
+/// Under some schedules the depot's lock is found taken often enough for magazines to grow; they never
+/// shrink.
 #[test]
 fn magazines_grow_where_the_depot_is_contended() {
     static GREW: AtomicUsize = AtomicUsize::new(0);

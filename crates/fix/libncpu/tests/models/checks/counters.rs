@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 fn spread(limit: u64) -> BoundedCounter {
     let counter = BoundedCounter::on(limit, topology()).unwrap();
-    // Not all in the root.
+    // Not all credit is in the root.
     for cpu in 0..2 {
         let n = thread_rng().gen_range(0..=limit / 2);
         assert!(counter.take_at(cpu, n));
@@ -19,8 +19,8 @@ fn spread(limit: u64) -> BoundedCounter {
     counter
 }
 
-/// Threads that never want more than the limit together: every refusal is wrong. Where it is taken and where it is
-/// given is random, so credit must be found.
+/// Threads that together never want more than the limit: every refusal is wrong. They take and give on random
+/// CPUs, so credit must be found.
 #[test]
 fn never_refuses_while_credit_is_free() {
     check(|| {
@@ -44,7 +44,7 @@ fn never_refuses_while_credit_is_free() {
     });
 }
 
-/// As before with so much credit that stocks open again whenever they were closed.
+/// As before, with enough credit that stocks open again whenever they were closed.
 #[test]
 fn opens_and_closes() {
     check(|| {
@@ -71,7 +71,7 @@ fn opens_and_closes() {
     });
 }
 
-/// Threads that want more than there is: some are refused, and what is taken never passes the limit.
+/// Threads that want more than the limit: some are refused, and the taken credit never passes the limit.
 #[test]
 fn never_passes_the_limit() {
     check(|| {
@@ -93,7 +93,7 @@ fn never_passes_the_limit() {
             }
         });
         assert_eq!(counter.read(), 0);
-        // All of it can be had at once, and no more.
+        // All credit can be taken at once, and no more.
         assert!(counter.take(limit));
         assert!(!counter.take(1));
     });

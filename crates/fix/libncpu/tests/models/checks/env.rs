@@ -1,5 +1,5 @@
-//! The environment's list: readers never miss what is there all the time, never go back in time, never read what is
-//! not an entry; updates of several threads all happen.
+//! The environment's list: readers never miss a variable that is always set, never go back in time, never
+//! read anything but entries; updates of several threads all happen.
 
 use crate::check;
 use crate::environment::env_list::{Environ, List, Slot, find};
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::SeqCst;
 struct Env {
     list: List,
     environ: Environ,
-    /// A list of the program's own.
+    /// A list that the program owns.
     foreign: Vec<Slot>,
 }
 unsafe impl Send for Env {}
@@ -23,7 +23,7 @@ fn text(s: &'static CStr) -> *mut c_char {
 }
 
 impl Env {
-    /// Begins with a list of the program's; so the first addition moves it.
+    /// Begins with a list of the program, so the first addition moves it.
     fn new(entries: &[&'static CStr]) -> Arc<Env> {
         let env = Env { list: List::new(), environ: Environ::new(null_mut()), foreign: foreign(entries) };
         let env = Arc::new(env);
@@ -79,7 +79,8 @@ fn what_is_there_is_found() {
             vec![
                 Box::new(|env| env.rises(c"STAY", 2)),
                 Box::new(|env| env.rises(c"X", 3)),
-                // In place on the program's list, where the first is carried over the others, then on ours.
+                // In place on the program's list, where the first entry is moved over the others, then on
+                // ours.
                 Box::new(|env| {
                     env.remove(c"A");
                     env.put(c"X=1");
@@ -124,7 +125,7 @@ fn updates_of_two_threads_all_happen() {
     });
 }
 
-/// A list longer than the shortest there is: several are dropped.
+/// A list longer than the shortest one: several lists are dropped.
 #[test]
 fn lists_are_dropped_under_readers() {
     check(|| {
@@ -141,7 +142,7 @@ fn lists_are_dropped_under_readers() {
             for entry in &ENTRIES {
                 env.put(CStr::from_bytes_with_nul(entry).unwrap());
             }
-            // The last is where a reader may just be looking.
+            // A reader may be looking at the last entries.
             for entry in &ENTRIES[ENTRIES.len() - 2..] {
                 let name = [entry[0], 0];
                 unsafe { env.list.remove(&env.environ, name.as_ptr().cast()) };
@@ -181,13 +182,14 @@ fn a_program_that_writes_environ() {
                 Box::new(|env| env.rises(c"STAY", 3)),
                 Box::new(|env| {
                     env.put(c"A=1");
-                    // Elsewhere than in the list before: copied over that, a reader there would miss it.
+                    // In another order than in the list before. Copied over that list, a reader there would
+                    // miss it.
                     let own = foreign(&[c"STAY=1", c"B=1", c"E=1"]);
                     env.environ.store(own.as_ptr().cast_mut(), SeqCst);
                     env.put(c"C=1");
                     env.remove(c"B");
                     env.put(c"STAY=2");
-                    // Its readers may not have left it.
+                    // Its readers may still use it.
                     std::mem::forget(own);
                 }),
             ],
@@ -197,7 +199,7 @@ fn a_program_that_writes_environ() {
     });
 }
 
-/// After everything was removed the list is filled anew, where readers from before may be.
+/// After all entries were removed the list is filled again, while earlier readers may still be in it.
 #[test]
 fn cleared_and_filled_again() {
     check(|| {

@@ -9,7 +9,7 @@ use shuttle::sync::Arc;
 use shuttle::thread;
 use std::cell::UnsafeCell;
 
-/// Two halves that differ only while somebody writes.
+/// Two halves that differ only during a write.
 #[derive(Default)]
 struct Data(UnsafeCell<(u32, u32)>);
 unsafe impl Sync for Data {}
@@ -35,7 +35,7 @@ fn mcs() {
         let own = lock.clone();
         threads(3, move |i| {
             for turn in 0..2 {
-                // On the heap: what is freed too early can be reused.
+                // On the heap, where memory that is freed too early can be reused.
                 let node = Box::new(McsNode::new());
                 unsafe {
                     if i == 0 && turn == 0 {

@@ -1,4 +1,4 @@
-//! Mutual exclusion, no lost wake-up (shuttle reports a deadlock), nothing left behind.
+//! Mutual exclusion, no lost wake-up (shuttle reports a deadlock), no state left behind.
 
 use crate::locks::condvar::Condvar;
 use crate::locks::raw_mutex::{RawMutex, starved};
@@ -89,7 +89,7 @@ fn fair_excludes_and_wakes() {
     check(|| run(RawMutex::new_fair(), 4, 2, 2, true));
 }
 
-/// Sleepers that wake up by themselves, but for the one that demands.
+/// Sleepers that wake up by themselves, except the one that demands.
 #[test]
 fn demanding_unwoken_loses_nobody() {
     check(|| {
@@ -102,7 +102,8 @@ fn demanding_unwoken_loses_nobody() {
     });
 }
 
-/// A thread that sleeps as the demander has the lock after the critical section that runs and, if that one's unlock did not see
+/// A thread that sleeps as the demander gets the lock after the running critical section and, if that
+/// section's unlock did not see the demand, one more.
 /// the demand, one more.
 #[test]
 fn a_demander_is_overtaken_twice_at_most() {
@@ -129,7 +130,8 @@ fn a_sleeper_demands_after_a_millisecond_for_each_sleeper_of_a_cpu() {
     assert_eq!([0, 1, 2, 3, 16].map(starved), [1_000_000, 1_000_000, 1_000_000, 1_500_000, 8_000_000]);
 }
 
-/// Two that wait, one of them with a deadline, and two that tell them: nobody waits for what has happened.
+/// Two waiters, one of them with a deadline, and two notifiers: no thread waits for an event that has
+/// happened.
 #[test]
 fn conditions_are_not_missed() {
     struct Queue(RawMutex, Condvar, UnsafeCell<u32>);
@@ -150,7 +152,7 @@ fn conditions_are_not_missed() {
                         mutex.unlock();
                     } else {
                         *items.get() += 1;
-                        // With the mutex held, and not.
+                        // With and without the mutex held.
                         if turn == 0 {
                             changed.notify_one();
                         }

@@ -9,9 +9,9 @@ use shuttle::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use shuttle::thread;
 use std::ffi::c_void;
 
-/// What a timer's callback does and counts.
+/// The counts and actions of a timer's callback.
 #[derive(Default)]
-struct Told {
+struct Record {
     calls: AtomicU32,
     expirations: AtomicU32,
     inside: AtomicBool,
@@ -22,23 +22,23 @@ struct Told {
     timers: Option<Arc<Timers>>,
 }
 
-fn told_of(data: *mut c_void) -> &'static Told {
-    unsafe { &*data.cast::<Told>() }
+fn record_of(data: *mut c_void) -> &'static Record {
+    unsafe { &*data.cast::<Record>() }
 }
 
-unsafe extern "C-unwind" fn tell(timer: *const RawTimer, data: *mut c_void, expirations: u64) {
-    let told = told_of(data);
-    assert!(!told.inside.swap(true, SeqCst), "two calls of one timer at once");
-    assert!(!told.freed.load(SeqCst), "called after its end");
+unsafe extern "C-unwind" fn call_back(timer: *const RawTimer, data: *mut c_void, expirations: u64) {
+    let record = record_of(data);
+    assert!(!record.inside.swap(true, SeqCst), "two calls of one timer at once");
+    assert!(!record.freed.load(SeqCst), "called after its end");
     thread::yield_now();
-    if told.again.load(SeqCst) > 0 {
-        told.again.fetch_sub(1, SeqCst);
-        unsafe { told.timers.as_ref().unwrap().arm(timer, soon()).unwrap() };
+    if record.again.load(SeqCst) > 0 {
+        record.again.fetch_sub(1, SeqCst);
+        unsafe { record.timers.as_ref().unwrap().arm(timer, soon()).unwrap() };
     }
-    assert!(!told.freed.load(SeqCst), "freed while called");
-    told.expirations.fetch_add(expirations as u32, SeqCst);
-    told.calls.fetch_add(1, SeqCst);
-    assert!(told.inside.swap(false, SeqCst));
+    assert!(!record.freed.load(SeqCst), "freed while called");
+    record.expirations.fetch_add(expirations as u32, SeqCst);
+    record.calls.fetch_add(1, SeqCst);
+    assert!(record.inside.swap(false, SeqCst));
 }
 
 /// Levels 0 and 1, and the current tick.
@@ -47,16 +47,16 @@ fn soon() -> When {
     When { slack, ..When::after_ns(thread_rng().gen_range(0..70_000)) }
 }
 
-fn timer(told: &Told) -> Box<RawTimer> {
-    Box::new(RawTimer::new(tell, std::ptr::from_ref(told).cast_mut().cast()))
+fn timer(record: &Record) -> Box<RawTimer> {
+    Box::new(RawTimer::new(call_back, std::ptr::from_ref(record).cast_mut().cast()))
 }
 
 fn timers() -> Arc<Timers> {
-    // Helpers that end soon are started anew.
+    // Helpers that end soon are started again.
     Arc::new(Timers::with_linger_ns(thread_rng().gen_range(0..2_000)).unwrap())
 }
 
-/// Waits for what must come.
+/// Waits for an event that must happen.
 fn until(done: impl Fn() -> bool) {
     while !done() {
         thread::yield_now();
@@ -70,14 +70,14 @@ fn expires() {
         let timers = timers();
         let own = timers.clone();
         threads(2, move |_| {
-            let told = Told::default();
-            let timer = timer(&told);
+            let record = Record::default();
+            let timer = timer(&record);
             for n in 1..3 {
                 unsafe { assert!(!own.arm(&*timer, soon()).unwrap()) };
-                until(|| told.calls.load(SeqCst) == n);
+                until(|| record.calls.load(SeqCst) == n);
             }
             unsafe { assert_eq!(own.cancel_wait(&*timer), Cancelled::NotArmed) };
-            assert_eq!(told.calls.load(SeqCst), 2);
+            assert_eq!(record.calls.load(SeqCst), 2);
         });
         assert_eq!((timers.activity().armed, timers.activity().fired), (0, 4));
     });
@@ -87,7 +87,7 @@ fn expires() {
 #[test]
 fn nothing_is_lost_or_doubled() {
     check(|| {
-        let shared = Arc::new((timers(), Told::default()));
+        let shared = Arc::new((timers(), Record::default()));
         let timer = Arc::new(timer(&shared.1));
         let own = (shared.clone(), timer.clone());
         let armed = threads(3, move |_| {
@@ -106,14 +106,14 @@ fn nothing_is_lost_or_doubled() {
             armed
         });
         let armed: u64 = armed.into_iter().sum();
-        let (timers, told) = &*shared;
+        let (timers, record) = &*shared;
         if thread_rng().gen_range(0..2) == 0 {
             until(|| unsafe { !timers.is_armed(&**timer) });
         }
         let _ = unsafe { timers.cancel_wait(&**timer) };
         let activity = timers.activity();
         assert_eq!((activity.armed, activity.fired + activity.removed), (0, armed));
-        assert_eq!(u64::from(told.calls.load(SeqCst)), activity.fired);
+        assert_eq!(u64::from(record.calls.load(SeqCst)), activity.fired);
     });
 }
 
@@ -122,28 +122,28 @@ fn nothing_is_lost_or_doubled() {
 fn waiting_for_the_end() {
     check(|| {
         let timers = timers();
-        let others = Arc::new(Told::default());
+        let others = Arc::new(Record::default());
         let other = Arc::new(timer(&others));
         let own = (timers.clone(), other.clone());
         threads(2, move |_| {
             let (timers, other) = &own;
-            let told = Told {
+            let record = Record {
                 again: AtomicU32::new(thread_rng().gen_range(0..3)),
                 timers: Some(timers.clone()),
-                ..Told::default()
+                ..Record::default()
             };
-            let timer = timer(&told);
+            let timer = timer(&record);
             unsafe {
                 timers.arm(&*timer, soon()).unwrap();
-                // Something that may run at the same time, on the same helper or another.
+                // A timer that may run at the same time, on the same helper or another.
                 timers.arm(&***other, soon()).unwrap();
                 for _ in 0..thread_rng().gen_range(0..6) {
                     thread::yield_now();
                 }
                 assert!(timers.cancel_wait(&*timer) != Cancelled::Running);
             }
-            assert!(!told.inside.load(SeqCst));
-            told.freed.store(true, SeqCst);
+            assert!(!record.inside.load(SeqCst));
+            record.freed.store(true, SeqCst);
             thread::yield_now();
         });
         unsafe { timers.cancel_wait(&**other) };
@@ -153,14 +153,14 @@ fn waiting_for_the_end() {
 unsafe extern "C-unwind" fn free_itself(timer: *const RawTimer, data: *mut c_void, _: u64) {
     drop(unsafe { Box::from_raw(timer.cast_mut()) });
     thread::yield_now();
-    told_of(data).calls.fetch_add(1, SeqCst);
+    record_of(data).calls.fetch_add(1, SeqCst);
 }
 
-/// A callback may free its timer, and another may get the memory at once.
+/// A callback may free its timer, and other code may get the memory at once.
 #[test]
 fn callbacks_that_free() {
     check(|| {
-        let shared = Arc::new((timers(), Told::default()));
+        let shared = Arc::new((timers(), Record::default()));
         let own = shared.clone();
         threads(2, move |_| {
             for _ in 0..3 {
@@ -174,49 +174,50 @@ fn callbacks_that_free() {
 }
 
 unsafe extern "C-unwind" fn stop_itself(timer: *const RawTimer, data: *mut c_void, expirations: u64) {
-    unsafe { tell(timer, data, expirations) };
-    let told = told_of(data);
-    if told.calls.load(SeqCst) == 3 {
-        let timers = told.timers.as_ref().unwrap();
+    unsafe { call_back(timer, data, expirations) };
+    let record = record_of(data);
+    if record.calls.load(SeqCst) == 3 {
+        let timers = record.timers.as_ref().unwrap();
         assert_eq!(unsafe { timers.cancel_wait(timer) }, Cancelled::Running);
         assert!(unsafe { !timers.is_armed(timer) });
-        told.ended.store(true, SeqCst);
+        record.ended.store(true, SeqCst);
     }
 }
 
-/// A periodic timer, until its callback has had enough.
+/// A periodic timer, until its callback cancels it.
 #[test]
 fn periods() {
     check(|| {
         let timers = timers();
-        let told = Told { timers: Some(timers.clone()), ..Told::default() };
-        let timer = RawTimer::new(stop_itself, std::ptr::from_ref(&told).cast_mut().cast());
+        let record = Record { timers: Some(timers.clone()), ..Record::default() };
+        let timer = RawTimer::new(stop_itself, std::ptr::from_ref(&record).cast_mut().cast());
         unsafe { timers.arm(&timer, When { period: 1_000, ..soon() }).unwrap() };
-        until(|| told.ended.load(SeqCst));
+        until(|| record.ended.load(SeqCst));
         unsafe { assert_eq!(timers.cancel_wait(&timer), Cancelled::NotArmed) };
-        assert_eq!(told.calls.load(SeqCst), 3);
-        assert!(told.expirations.load(SeqCst) >= 3);
+        assert_eq!(record.calls.load(SeqCst), 3);
+        assert!(record.expirations.load(SeqCst) >= 3);
     });
 }
 
-/// The end of it all while timers are armed and callbacks run.
+/// The timers end while some are armed and callbacks run.
 #[test]
 fn the_end() {
     check(|| {
-        let told = Told::default();
-        let all: Vec<_> = (0..3).map(|_| RawTimer::new(count, (&raw const told).cast_mut().cast())).collect();
+        let record = Record::default();
+        let all: Vec<_> =
+            (0..3).map(|_| RawTimer::new(count, (&raw const record).cast_mut().cast())).collect();
         let timers = timers();
         for timer in &all {
             unsafe { timers.arm(timer, soon()).unwrap() };
         }
         drop(timers);
-        let calls = told.calls.load(SeqCst);
+        let calls = record.calls.load(SeqCst);
         thread::yield_now();
-        assert_eq!(told.calls.load(SeqCst), calls);
+        assert_eq!(record.calls.load(SeqCst), calls);
     });
 }
 
 unsafe extern "C-unwind" fn count(_: *const RawTimer, data: *mut c_void, _: u64) {
     thread::yield_now();
-    told_of(data).calls.fetch_add(1, SeqCst);
+    record_of(data).calls.fetch_add(1, SeqCst);
 }

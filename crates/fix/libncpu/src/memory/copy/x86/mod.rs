@@ -1,4 +1,4 @@
-//! Routines of x86-64: SSE2, AVX2 and AVX-512, each with a form that passes the caches by, and `rep movsb`.
+//! Routines of x86-64: SSE2, AVX2 and AVX-512, each with a non-temporal form, and `rep movsb`.
 //!
 //! Written in assembly: the compiler would turn a loop that copies or clears into a call of `memcpy` or `memset`.
 
@@ -11,7 +11,7 @@ pub(super) use processor::{caches, rep};
 use processor::{has_avx2, has_avx512, prefers_avx512};
 use vectors::{avx2, avx512, sse2};
 
-/// All of them, the one to prefer first.
+/// All routines, in order of preference.
 pub(super) static ROUTINES: &[Routine] = &[
     Routine {
         name: c"avx512",

@@ -1,4 +1,4 @@
-//! What the processor tells of itself: by CPUID.
+//! Properties of the processor, by CPUID.
 
 use crate::memory::copy::tuning::Rep;
 
@@ -6,7 +6,7 @@ use crate::memory::copy::tuning::Rep;
 fn strings() -> (bool, bool) {
     // A safe function since Rust 1.94.
     #[allow(unused_unsafe)]
-    // SAFETY: every x86-64 processor has CPUID; a leaf beyond its highest is not asked.
+    // SAFETY: every x86-64 processor has CPUID, and the leaf is at most the highest.
     unsafe {
         if std::arch::x86_64::__cpuid(0).eax < 7 {
             return (false, false);
@@ -16,7 +16,7 @@ fn strings() -> (bool, bool) {
     }
 }
 
-/// Whether the processor is of a maker.
+/// Whether the processor is from this vendor.
 fn made_by(name: &[u8; 12]) -> bool {
     #[allow(unused_unsafe)]
     // SAFETY: every x86-64 processor has CPUID leaf 0.
@@ -32,8 +32,8 @@ pub(super) fn has_avx512() -> bool {
     is_x86_feature_detected!("avx512f")
 }
 
-/// Whether vectors of 64 bytes are no slower than those of 32: Intel's first processors with AVX-512, which have no
-/// fast short `rep movsb`, lower their clock for them.
+/// Whether vectors of 64 bytes are at least as fast as those of 32. Intel's first processors with AVX-512,
+/// which lack fast short `rep movsb`, lower their clock for them.
 pub(super) fn prefers_avx512() -> bool {
     has_avx512() && (!made_by(b"GenuineIntel") || strings().1)
 }
@@ -46,7 +46,8 @@ fn family() -> u32 {
     (leaf.eax >> 8 & 15) + (leaf.eax >> 20 & 255)
 }
 
-/// For which blocks `rep movsb` is worth it, as far as that was measured; the others with it are to be measured.
+/// The blocks for which `rep movsb` pays, on processors where that was measured. Other processors are
+/// measured at run time.
 pub(in crate::memory::copy) fn rep() -> Rep {
     match strings().0 {
         false => Rep::Never,
@@ -55,8 +56,9 @@ pub(in crate::memory::copy) fn rep() -> Rep {
         // worst alignments 1.4, zero of 4 MB 1.27 times; copies within the first cache, and zero within the second, are
         // slower.
         true if made_by(b"AuthenticAMD") && family() == 26 => Rep::BeyondCaches { copy: true, zero: true },
-        // An EPYC of family 25 with AVX-512, the same command: `rep movsb` to a target that lies just after the source
-        // modulo 4096 takes 15 times as long, other copies and zero up to the last cache as long as by vectors.
+        // An EPYC of family 25 with AVX-512, the same command: `rep movsb` to a target that lies just after
+        // the source modulo 4096 takes 15 times the time. Other copies, and zero up to the size of the
+        // last-level cache, take the time of vectors.
         true if made_by(b"AuthenticAMD") && family() == 25 && has_avx512() => {
             Rep::BeyondCaches { copy: false, zero: false }
         }
@@ -64,11 +66,11 @@ pub(in crate::memory::copy) fn rep() -> Rep {
     }
 }
 
-/// Sizes in bytes of the data caches by level, from CPUID; 0 where it does not tell.
+/// Sizes in bytes of the data caches by level, from CPUID; 0 if unknown.
 pub(in crate::memory::copy) fn caches() -> [usize; 3] {
     let mut sizes = [0; 3];
     #[allow(unused_unsafe)]
-    // SAFETY: every x86-64 processor has CPUID; leaves beyond the highest are not asked.
+    // SAFETY: every x86-64 processor has CPUID, and leaves are at most the highest.
     unsafe {
         use std::arch::x86_64::{__cpuid, __cpuid_count};
         // AMD's leaf has the form of Intel's.
@@ -85,7 +87,7 @@ pub(in crate::memory::copy) fn caches() -> [usize; 3] {
             if kind == 0 {
                 break;
             }
-            // Data or unified; a fourth level is memory's, not the processor's.
+            // Data or unified caches. A fourth level belongs to the memory, not to the processor.
             if kind != 2 && (1..=3).contains(&level) {
                 let [ways, parts, line] =
                     [cache.ebx >> 22, cache.ebx >> 12 & 0x3ff, cache.ebx & 0xfff].map(|n| n as usize + 1);

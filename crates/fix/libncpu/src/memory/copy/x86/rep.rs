@@ -1,4 +1,5 @@
-//! The processor's string instructions: they take whole lines without reading them first, after a start that costs.
+//! The processor's string instructions: they take whole lines without reading them first, after a costly
+//! start.
 
 use crate::memory::copy::small;
 use std::arch::asm;

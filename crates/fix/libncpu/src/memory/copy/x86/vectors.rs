@@ -1,4 +1,4 @@
-//! Vectors: blocks by a few that overlap, by loops, and past the caches.
+//! Copies by vectors: a few that overlap, loops, and non-temporal stores.
 
 use super::rep;
 use crate::memory::copy::small;
@@ -7,8 +7,9 @@ use crate::sys::Ordering::Relaxed;
 use libc::c_int;
 use std::arch::asm;
 
-/// 0, which the compiler does not know: else it would drop what a function returns that is called last, and so call it
-/// and clear the register instead of jumping there, for which each short copy would pay with a push and a pop.
+/// 0 by an instruction that the compiler cannot see through. Otherwise it would ignore the result of the last
+/// function, call it and clear the register instead of jumping to it, and each short copy would pay a push
+/// and a pop.
 #[inline(always)]
 fn done() -> c_int {
     let zero;
@@ -17,20 +18,21 @@ fn done() -> c_int {
     zero
 }
 
-/// Routines of one width of vectors. `$w` is that in bytes, `$end` what the processor wants after it, `$used` what the
-/// compiler calls the registers `$a` to `$p`, `$clear` clears the first, and `$ahead` are the lines of four vectors, to
-/// be fetched before they are loaded.
+/// Routines for one width of vectors. `$w` is the width in bytes, `$end` the instruction that must follow,
+/// `$used` the compiler's names of the registers `$a` to `$p`, `$clear` clears the first register, and
+/// `$ahead` are the lines of four vectors to prefetch before they are loaded.
 macro_rules! vectors {
     ($module:ident, $w:tt, $load:tt, $store:tt, $stream:tt, $end:tt,
      [$a:tt $b:tt $c:tt $d:tt $e:tt $f:tt $g:tt $h:tt $i:tt $j:tt $k:tt $l:tt $m:tt $n:tt $o:tt $p:tt], [$($used:tt)*], $clear:tt, [$($ahead:tt)*]) => {
         pub(super) mod $module {
             use super::*;
 
-            /// Copies a block of more than [`SMALL`](crate::memory::copy::SMALL) bytes by whatever its size asks for.
+            /// Copies a block of more than [`SMALL`](crate::memory::copy::SMALL) bytes by the routine for its
+            /// size.
             pub(in crate::memory::copy) unsafe extern "C" fn copy(to: *mut u8, from: *const u8, n: usize) -> c_int {
                 // SAFETY: the caller's promise.
                 unsafe {
-                    // The shortest do not look.
+                    // The shortest blocks skip this load.
                     if n > 8 * $w && n >= COPY_BULK.load(Relaxed) {
                         return copy_bulk(to, from, n);
                     }
@@ -38,7 +40,7 @@ macro_rules! vectors {
                 }
             }
 
-            /// Clears a block of more than `SMALL` bytes by whatever its size asks for.
+            /// Clears a block of more than `SMALL` bytes by the routine for its size.
             pub(in crate::memory::copy) unsafe extern "C" fn zero(to: *mut u8, n: usize) -> c_int {
                 // SAFETY: the caller's promise.
                 unsafe {
@@ -78,7 +80,7 @@ macro_rules! vectors {
                 // SAFETY: the caller's promise; `n` is more than 64, a vector of the widest.
                 unsafe {
                     if n <= 2 * $w {
-                        // The first and the last, which may overlap.
+                        // The first and the last vector, which may overlap.
                         asm!(
                             concat!($load, " ", $a, ", [{from}]"),
                             concat!($load, " ", $b, ", [{from} + {n} - ", $w, "]"),
@@ -88,7 +90,7 @@ macro_rules! vectors {
                             from = in(reg) from, to = in(reg) to, n = in(reg) n,
                             $(out($used) _,)* options(nostack, preserves_flags));
                     } else if n <= 4 * $w {
-                        // The first two and the last two.
+                        // The first two and the last two vectors.
                         asm!(
                             concat!($load, " ", $a, ", [{from}]"),
                             concat!($load, " ", $b, ", [{from} + ", $w, "]"),
@@ -124,7 +126,7 @@ macro_rules! vectors {
                             $(out($used) _,)* options(nostack, preserves_flags));
                     } else {
                         if n >= 1024 && (to as usize + n - 1) % 4096 < 63 {
-                            // The last call, so that the other ways need no stack.
+                            // The last call, so that the other paths need no stack.
                             return across(to, from, n);
                         }
                         loops(to, from, n);
@@ -133,8 +135,8 @@ macro_rules! vectors {
                 0
             }
 
-            /// Up to 63 bytes of the target lie on its last page, and the last vector would lie across two, which
-            /// costs as much as ten others: they are copied alone.
+            /// Up to 63 bytes of the target lie on its last page. The last vector would span two pages, which
+            /// costs the same as ten other vectors, so these bytes are copied apart.
             #[cold]
             #[inline(never)]
             unsafe extern "C" fn across(to: *mut u8, from: *const u8, n: usize) -> c_int {
@@ -169,7 +171,7 @@ macro_rules! vectors {
                         concat!($load, " ", $a, ", [{from}]"),
                         "lea {last}, [{to} + {n}]",
                         concat!("sub {last}, 4*", $w),
-                        // From here the distance between the blocks, so that one pointer serves both.
+                        // From here on the distance between the blocks, so that one pointer serves both.
                         "sub {from}, {to}",
                         concat!($load, " [{to}], ", $a),
                         concat!("add {to}, ", $w),
@@ -201,8 +203,9 @@ macro_rules! vectors {
                 }
             }
 
-            /// As `forward` from the end. Where the target lies a little after the source modulo a page, loads that
-            /// follow stores look to the processor as if they read what was just stored, and wait; not so this way.
+            /// As `forward`, from the end. Where the target lies a little after the source modulo a page, the
+            /// processor takes loads that follow stores for reads of the stored data, and delays them.
+            /// Backward copies avoid that.
             #[inline(always)]
             unsafe fn backward(to: *mut u8, from: *const u8, n: usize) {
                 // SAFETY: n > 8 * $w, so that the loop begins after `first`, and stores from more than `to`.
@@ -241,11 +244,11 @@ macro_rules! vectors {
                 }
             }
 
-            /// Copies past the caches: four pages side by side, so that the memory has rows of its own open for each,
-            /// and the next four fetched ahead; what is left line by line.
+            /// Non-temporal copy: four pages side by side, so that each has its own open rows in the memory,
+            /// with the next four prefetched; the rest line by line.
             pub(in crate::memory::copy) unsafe fn stream(to: *mut u8, from: *const u8, n: usize) {
-                // Whole lines only leave without a read: the first 64 bytes go the usual way, and so does the rest of
-                // less than four vectors.
+                // Only whole lines are written without a read: the first 64 bytes go the usual way, and so
+                // does the rest of less than four vectors.
                 let skip = 64 - to as usize % 64;
                 if n < skip + 8 * $w {
                     // SAFETY: the caller's promise.
@@ -321,7 +324,7 @@ macro_rules! vectors {
                         concat!("add {to}, 4*", $w),
                         "6: cmp {to}, {lines}",
                         "jb 5b",
-                        // They are ordered with nothing; what follows must find them done.
+                        // Non-temporal stores are unordered; the fence orders them before all later stores.
                         "sfence",
                         $end,
                         from = inout(reg) from.add(skip) => _, to = inout(reg) to.add(skip) => _,
@@ -336,7 +339,7 @@ macro_rules! vectors {
             /// The last four vectors.
             #[inline(always)]
             unsafe fn blocks_end(to: *mut u8, from: *const u8, n: usize) {
-                // SAFETY: n is at least that much, as the caller saw.
+                // SAFETY: n is at least that much, as the caller checked.
                 unsafe {
                     let at = n - 4 * $w;
                     asm!(
@@ -381,7 +384,8 @@ macro_rules! vectors {
                             $end,
                             to = in(reg) to, n = in(reg) n, $(out($used) _,)* options(nostack, preserves_flags));
                     } else if n <= 8 * $w {
-                        // Without a loop, whose end the processor has to guess: 512 bytes take 0.87 of the time.
+                        // Without a loop end to predict: 512 bytes take 0.87 of the
+                        // time.
                         asm!(
                             $clear,
                             concat!($load, " [{to}], ", $a),
@@ -448,7 +452,7 @@ macro_rules! vectors {
                 }
             }
 
-            /// Clears past the caches.
+            /// Non-temporal clear.
             pub(in crate::memory::copy) unsafe fn clear_stream(to: *mut u8, n: usize) {
                 let skip = 64 - to as usize % 64;
                 if n < skip + 8 * $w {
@@ -492,7 +496,7 @@ vectors!(avx2, 32, "vmovups", "vmovaps", "vmovntps", "vzeroupper",
     ["ymm0" "ymm1" "ymm2" "ymm3" "ymm4" "ymm5" "ymm6" "ymm7" "ymm8" "ymm9" "ymm10" "ymm11" "ymm12" "ymm13" "ymm14" "ymm15"],
     ["xmm0" "xmm1" "xmm2" "xmm3" "xmm4" "xmm5" "xmm6" "xmm7" "xmm8" "xmm9" "xmm10" "xmm11" "xmm12" "xmm13" "xmm14" "xmm15"],
     "vxorps xmm0, xmm0, xmm0", [0 64]);
-// The upper sixteen registers have no half that SSE code would wait for, so no `vzeroupper` is needed.
+// The upper sixteen registers have no half that delays SSE code, so no `vzeroupper` is needed.
 vectors!(avx512, 64, "vmovups", "vmovaps", "vmovntps", "",
     ["zmm16" "zmm17" "zmm18" "zmm19" "zmm20" "zmm21" "zmm22" "zmm23" "zmm24" "zmm25" "zmm26" "zmm27" "zmm28" "zmm29" "zmm30" "zmm31"],
     ["zmm16" "zmm17" "zmm18" "zmm19" "zmm20" "zmm21" "zmm22" "zmm23" "zmm24" "zmm25" "zmm26" "zmm27" "zmm28" "zmm29" "zmm30" "zmm31"],

@@ -22,8 +22,8 @@ pub struct Constraints {
     pub align: u64,
     /// Below `align`, a multiple of the quantum.
     pub phase: u64,
-    /// The range contains no two integers on different sides of a multiple of this power of two. 0 is no
-    /// limit.
+    /// The range contains no two integers on different sides of a multiple of this power of two. 0 disables
+    /// the limit.
     pub nocross: u64,
     /// No integer of the range is below.
     pub min: u64,

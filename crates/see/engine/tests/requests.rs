@@ -140,8 +140,8 @@ fn who_sleeps_until_requests_are_done_waits_for_a_disk() {
             told(&seen)
         );
         assert_eq!(bytes, count * 4096, "{how}");
-        // The program knows of an answer only when it has run, and asks a little before.
-        assert!(seconds <= together && seconds > 0.2 * together, "{how}: {seconds} of {together}");
+        // The program sees an answer only when it runs, which other programs delay, and asks a little before.
+        assert!(seconds <= together && seconds > 0.05 * together, "{how}: {seconds} of {together}");
         let (io, others) = idle(&seen);
         // Its one thread sleeps when it does not run, and waits for the disk then; other CPUs idle for want of work. Of
         // idle time that others leave, its part is its sleep beside all the time of the other CPUs.

@@ -355,7 +355,7 @@ impl Contentions {
 impl Engine {
     /// Observing begins: what came before was not looked at.
     pub(super) fn begin_contentions(&mut self) {
-        let done = Done::now(&self.slots, self.online.cpus.len());
+        let done = Done::now(&self.tables.slots, self.online.cpus.len());
         self.contentions.begin(self.began, done);
     }
 
@@ -368,10 +368,12 @@ impl Engine {
     /// Opens or closes a window in which contentions are counted, where they are too many to count all. `code` says
     /// where the functions are in which threads sleep for kernel locks.
     pub fn trace_contentions(&mut self, code: &mut dyn FnMut() -> Option<Vec<Range<u64>>>) {
-        let Engine { skel, slots, online, contentions, notes, .. } = self;
+        let Engine { skel, tables, online, contentions, notes, .. } = self;
         let skel = &mut **skel;
         let mut gate = Gate { bss: skel.maps.bss_data.as_deref_mut(), code };
-        if let Err(e) = contentions.turn(&skel.progs, &mut gate, &|| Done::now(slots, online.cpus.len())) {
+        if let Err(e) =
+            contentions.turn(&skel.progs, &mut gate, &|| Done::now(&tables.slots, online.cpus.len()))
+        {
             let note = format!("kernel locks were not counted to the end: {e}");
             if !notes.contains(&note) {
                 notes.push(note);

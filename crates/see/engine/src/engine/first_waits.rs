@@ -67,15 +67,16 @@ impl Engine {
     /// Takes those of one half of the table out of it, and counts those that found no room there.
     pub(super) fn first_waits(&mut self, half: usize) -> Vec<FirstWaits> {
         let mut sums: HashMap<(u64, u64, u32, u32, u64), FirstWaits> = HashMap::new();
-        let rows = layout::of_half(self.first_waits.len(), half);
-        for row in self.first_waits.take(rows) {
+        let rows = layout::of_half(self.tables.first_waits.len(), half);
+        for row in self.tables.first_waits.take(rows) {
             for (part, count) in (0u64..).zip(row.count).filter(|(_, count)| *count > 0) {
                 let key = (row.lock, row.octave, row.tgid, row.kind, part);
                 sums.entry(key).or_insert_with(|| FirstWaits::of(&row, part)).count += u64::from(count);
             }
         }
         let mut all: Vec<FirstWaits> = sums.into_values().collect();
-        let others: u64 = (0..self.slots.len()).map(|cpu| self.slots.get(cpu).other_first).sum();
+        let others: u64 =
+            (0..self.tables.slots.len()).map(|cpu| self.tables.slots.get(cpu).other_first).sum();
         let count = others.saturating_sub(std::mem::replace(&mut self.first_others, others));
         if count > 0 {
             all.push(FirstWaits { lock: OTHERS, count, ..FirstWaits::default() });

@@ -151,7 +151,7 @@ impl Engine {
     }
 
     fn comings(&self) -> Vec<u64> {
-        (0..self.slots.len()).map(|cpu| self.slots.get(cpu).comings).collect()
+        (0..self.tables.slots.len()).map(|cpu| self.tables.slots.get(cpu).comings).collect()
     }
 
     /// Reads the list of online CPUs, starts the timers of CPUs that came online, and changes the leader when it is

@@ -56,12 +56,12 @@ impl Engine {
     /// The arrays of all CPUs together, as they are.
     pub(super) fn length_arrays(&self) -> Vec<u32> {
         let mut sums = vec![0u32; ARRAYS * BINS];
-        for cpu in 0..self.lengths.len() {
+        for cpu in 0..self.tables.lengths.len() {
             // One that nothing ran on has none.
-            if self.slots.get(cpu).switches == 0 {
+            if self.tables.slots.get(cpu).switches == 0 {
                 continue;
             }
-            let of: Lengths = self.lengths.get(cpu);
+            let of: Lengths = self.tables.lengths.get(cpu);
             sums.iter_mut()
                 .zip(of.count.iter().flatten().flatten())
                 .for_each(|(sum, n)| *sum = sum.wrapping_add(*n));
@@ -82,8 +82,8 @@ impl Engine {
             }
         }
         let mut sums: HashMap<(u32, u64, u32, u64, usize), u64> = HashMap::new();
-        let rows = layout::of_half(self.length_rows.len(), half);
-        for row in self.length_rows.take(rows) {
+        let rows = layout::of_half(self.tables.length_rows.len(), half);
+        for row in self.tables.length_rows.take(rows) {
             for (part, count) in row.count.iter().enumerate().filter(|(_, count)| **count > 0) {
                 *sums.entry((row.of, row.what, row.tgid, row.octave, part)).or_default() += u64::from(*count);
             }

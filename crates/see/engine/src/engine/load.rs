@@ -6,7 +6,7 @@ use libbpf_rs::{Link, ProgramAttachType};
 
 use super::layout::HALVES;
 use super::layout::{FirstSlot, LengthSlot, RequestSlot, TenantSlot, TimeSlot};
-use super::skel::{EngineProgs, EngineSkel, EngineSkelBuilder};
+use super::skel::{EngineProgs, EngineSkel, EngineSkelBuilder, OpenEngineMaps, OpenEngineProgs, types};
 use super::{Config, LockSlot, served, thread_time};
 use crate::bpf_support::load;
 use crate::bpf_support::log::explain;
@@ -53,208 +53,292 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     let bpf = |doing| move |source| Error::Bpf { doing, source };
     let types = load::Types::read()?;
     types.require(&[Feature::TaskStorage, Feature::TaskRegisters])?;
-    let mut open =
-        types.open(EngineSkelBuilder::default(), load::storage()).map_err(bpf("opening the BPF object"))?;
-    let cpus = load::cpu_parts()?;
-    let slots = (LOCK_TABLE_BYTES / size_of::<LockSlot>() / HALVES / cpus).clamp(256, 16_384);
-    let slots = 1 << slots.ilog2();
-    let first = (FIRST_TABLE_BYTES / size_of::<FirstSlot>() / HALVES / cpus).clamp(LEAST_FIRST_ROWS, 4096);
-    let first = 1 << first.ilog2();
-
-    let tenants = (TENANT_TABLE_BYTES / size_of::<TenantSlot>() / (cpus + 1)).clamp(TENANTS[0], TENANTS[1]);
-    let tenants = if config.tells_tenants() { 1 << tenants.ilog2() } else { 0 };
-    let times = (TIME_TABLE_BYTES / size_of::<TimeSlot>() / HALVES / cpus).clamp(64, 4096);
-    let times = 1 << times.ilog2();
-
-    let lengths = (LENGTH_TABLE_BYTES / size_of::<LengthSlot>() / HALVES / cpus).clamp(64, 4096);
-    let lengths = 1 << lengths.ilog2();
-
-    let clients = config.requests && CLIENTS.into_iter().all(|tracepoint| types.has(tracepoint));
-    if config.requests && !clients {
-        notes.push("no requests: the kernel has no sock:sock_recv_length (it came with Linux 6.3)".into());
-    }
-    let functions = config.traces_functions();
-    let follows = clients || functions;
-    let requests = match follows {
-        true => (REQUEST_TABLE_BYTES / size_of::<RequestSlot>() / HALVES / cpus).clamp(256, 16_384),
-        false => 1,
-    };
-    let requests = 1 << requests.ilog2();
-
-    if let Some(ro) = &mut open.maps.rodata_data {
-        ro.cfg_requests = follows.into();
-        ro.cfg_request_slots = requests as u32;
-        ro.call_reads = served::call_reads();
-        (ro.cfg_all, ro.cfg_tgid, ro.cfg_cgroup, ro.cfg_cgroup_level) = config.target.settings()?;
-        ro.cfg_self = std::process::id();
-        ro.cfg_readers = ncpu_files::reader::starter().unwrap_or(0);
-        ro.cfg_cpus = cpus as u32;
-        ro.cfg_lock_slots = slots as u32;
-        ro.cfg_first_slots = first as u32;
-        ro.cfg_lock_all = config.lock_all.into();
-        // Needed only to explain why nothing ran.
-        ro.cfg_sleeps = config.explain.into();
-        ro.cfg_queues = config.explain.into();
-        ro.cfg_tenants = tenants as u32;
-        ro.cfg_time_slots = times as u32;
-        ro.cfg_length_slots = lengths as u32;
-        for nr in config.latency_of.iter().map(|nr| *nr as usize) {
-            if let Some(word) = ro.cfg_timed_calls.get_mut(nr / 64) {
-                *word |= 1 << (nr % 64);
-            }
-        }
-        ro.call_life = thread_time::call_lives();
-        ro.cfg_micro = config.traces_calls().into();
-        ro.cfg_rq_clock = (!config.traces_calls() && scheduler_keeps_time(Path::new("/"))).into();
-        ro.cfg_looks = config.looks.max(1);
-        ro.cfg_stacks = config.stacks.into();
-        let online = perf::online_cpus().len().max(1);
-        let hz = config.sample_hz.map_or(USUAL_HZ, |hz| USUAL_HZ.min(hz as usize));
-        ro.cfg_walks = (WALKS_PER_SECOND * hz / USUAL_HZ / online).max(1) as u32;
-        ro.cfg_registers = (config.registers && config.sample_hz.is_some()).into();
-        ro.cfg_ask_again = 1_000_000_000 / AGAIN_PER_SECOND * online as u64;
-        ro.cfg_asks = (ASKS_PER_SECOND / online).max(LEAST_ASKS) as u32;
-        // A little more often than timers fire, where all are copied.
-        ro.cfg_copy_every = match config.stacks {
-            true => (9 * 1_000_000_000 / 10 / COPIES_PER_SECOND) * online as u64,
-            false => 0,
-        };
-    }
-    let sized = bpf("sizing the tables");
-    open.maps.cpu_slots.set_max_entries(cpus as u32).map_err(&sized)?;
-    open.maps.lock_slots.set_max_entries((slots * cpus * HALVES) as u32).map_err(&sized)?;
-    open.maps.first_slots.set_max_entries((first * cpus * HALVES) as u32).map_err(&sized)?;
-    open.maps.time_slots.set_max_entries((times * cpus * HALVES) as u32).map_err(&sized)?;
-    open.maps.request_slots.set_max_entries((requests * cpus * HALVES) as u32).map_err(&sized)?;
-    open.maps.requests_aside.set_max_entries(if clients { REQUESTS_ASIDE } else { 1 }).map_err(&sized)?;
-    open.maps.lengths.set_max_entries(cpus as u32).map_err(&sized)?;
-    open.maps.length_slots.set_max_entries((lengths * cpus * HALVES) as u32).map_err(&sized)?;
-    open.maps.other_slots.set_max_entries((OTHER_ROWS * cpus * HALVES) as u32).map_err(&sized)?;
-    open.maps.io_counts.set_max_entries(cpus as u32).map_err(&sized)?;
-    open.maps.io_rows.set_max_entries(((IO_ROWS + IO_OTHERS) * cpus * HALVES) as u32).map_err(&sized)?;
-    open.maps.scratch.set_max_entries((cpus * SCRATCHES) as u32).map_err(&sized)?;
-    open.maps.copies.set_max_entries(cpus as u32).map_err(&sized)?;
-    open.maps.sent.set_max_entries(cpus as u32).map_err(&sized)?;
-    open.maps.probe_hits.set_max_entries(cpus as u32).map_err(&sized)?;
-    open.maps.sleep_calls.set_max_entries(cpus as u32).map_err(&sized)?;
-    open.maps.tenant_slots.set_max_entries((tenants * (cpus + 1)).max(1) as u32).map_err(&sized)?;
-    open.maps.tenant_looks.set_max_entries(tenants.max(1) as u32).map_err(&sized)?;
-    open.maps.tenant_free.set_max_entries(tenants.max(1) as u32).map_err(&sized)?;
-    open.maps.tenant_keys.set_max_entries((2 * tenants).max(1) as u32).map_err(&sized)?;
-
-    let has = |tracepoint: &str| types.has(tracepoint);
-    let io = config.traces_requests() && REQUESTS.into_iter().all(has);
-    if config.traces_requests() && !io {
-        notes.push(
-            "no requests to devices: the kernel has no block tracepoints; threads that wait for io_uring or libaio count as asleep"
-                .into(),
-        );
-    }
-    if let Some(ro) = &mut open.maps.rodata_data {
-        ro.cfg_io = io.into();
-    }
     for needed in ["sched_switch", "sched_wakeup", "sched_wakeup_new", "sched_process_fork"] {
-        if !has(needed) {
+        if !types.has(needed) {
             return Err(Error::NoTracepoint(needed));
         }
     }
-
-    if config.registers && config.sample_hz.is_some() && !cfg!(target_arch = "x86_64") {
-        notes.push("what user code waits for is not known: instructions are decoded on x86-64 only".into());
+    let mut open =
+        types.open(EngineSkelBuilder::default(), load::storage()).map_err(bpf("opening the BPF object"))?;
+    let cpus = load::cpu_parts()?;
+    let parts = Parts::of(config, &types, notes);
+    let rows = Rows::of(config, &parts, cpus);
+    if let Some(ro) = &mut open.maps.rodata_data {
+        configure(ro, config, &parts, &rows, cpus)?;
     }
+    rows.size(&mut open.maps, &parts, cpus).map_err(bpf("sizing the tables"))?;
     let progs = &mut open.progs;
-    let locks = config.traces_kernel_locks() && has("contention_begin") && has("contention_end");
-    if config.traces_kernel_locks() && !locks {
-        notes.push(
-            "no kernel locks: the kernel has no lock:contention_begin (it came with Linux 5.19)".into(),
-        );
-    }
-    progs.contention_begin.set_autoload(locks);
-    progs.contention_end.set_autoload(locks);
+    choose_locks(progs, config, &parts, &types);
+    choose_tenants(progs, &types, rows.tenants > 0);
+    choose_calls(progs, config, &parts, &types);
+    choose_requests(progs, &parts, &types);
+    let interrupts = choose_interrupts(progs, config, &parts, &types);
+    progs.sched_waking.set_autoload(types.has("sched_waking"));
+    progs.sample.set_autoload(config.sample_hz.is_some());
+    progs.leader.set_autoload(config.explain);
+    progs.cpu_comes.set_autoload(types.has("cpuhp_enter"));
+    let skel = open.load().map_err(|source| load::refused(explain(source)))?;
+    Ok((skel, interrupts))
+}
 
-    let packets = tenants > 0 && PACKETS.into_iter().all(has);
-    progs.packet_sent.set_autoload(packets);
-    progs.packet_received.set_autoload(packets);
-    let reclaim = tenants > 0 && RECLAIM.into_iter().all(has);
-    let limits = tenants > 0 && LIMITS.into_iter().all(has);
-    progs.reclaim_begins.set_autoload(reclaim);
-    progs.reclaim_ends.set_autoload(reclaim);
-    progs.limit_reclaim_begins.set_autoload(limits);
-    progs.limit_reclaim_ends.set_autoload(limits);
-    progs.sched_waking.set_autoload(has("sched_waking"));
+/// What can be observed of what was asked for.
+struct Parts {
+    /// Requests of clients over sockets.
+    clients: bool,
+    /// Calls of functions.
+    functions: bool,
+    /// Requests to block devices.
+    devices: bool,
+    kernel_locks: bool,
+    faults: bool,
+    /// TLB shootdowns.
+    tlb: bool,
+}
+
+impl Parts {
+    /// Notes what this kernel lacks.
+    fn of(config: &Config, types: &load::Types, notes: &mut Vec<String>) -> Parts {
+        let mut part = |asked: bool, tracepoints: &[&str], missing: &str| {
+            let there = tracepoints.iter().all(|tracepoint| types.has(tracepoint));
+            if asked && !there {
+                notes.push(missing.into());
+            }
+            asked && there
+        };
+        let parts = Parts {
+            clients: part(
+                config.requests,
+                &CLIENTS,
+                "no requests: the kernel has no sock:sock_recv_length (it came with Linux 6.3)",
+            ),
+            devices: part(
+                config.traces_requests(),
+                &REQUESTS,
+                "no requests to devices: the kernel has no block tracepoints; threads that wait for io_uring or libaio count as asleep",
+            ),
+            kernel_locks: part(
+                config.traces_kernel_locks(),
+                &["contention_begin", "contention_end"],
+                "no kernel locks: the kernel has no lock:contention_begin (it came with Linux 5.19)",
+            ),
+            tlb: part(
+                config.tlb,
+                &["tlb_flush"],
+                "no TLB shootdowns received: the kernel has no tlb:tlb_flush tracepoint",
+            ),
+            faults: part(
+                config.traces_calls(),
+                &["page_fault_user"],
+                "no TRP, TFL and DFL: the kernel has no exceptions:page_fault_user (it is x86's); faults count as USR",
+            ),
+            functions: config.traces_functions(),
+        };
+        // x86's vectors; elsewhere timer and cross-call interrupts stay in the interrupted thread's time.
+        part(
+            config.irqs,
+            &[VECTORS[0].0],
+            "no separate times for timer and cross-call interrupts: the kernel has no irq_vectors tracepoints",
+        );
+        if config.registers && config.sample_hz.is_some() && !cfg!(target_arch = "x86_64") {
+            notes.push(
+                "what user code waits for is not known: instructions are decoded on x86-64 only".into(),
+            );
+        }
+        parts
+    }
+
+    /// Whether anything is followed as a request.
+    fn follows(&self) -> bool {
+        self.clients || self.functions
+    }
+}
+
+/// Rows of the tables of each CPU, powers of two.
+struct Rows {
+    locks: usize,
+    first: usize,
+    /// None without accounts by tenant.
+    tenants: usize,
+    times: usize,
+    lengths: usize,
+    requests: usize,
+}
+
+impl Rows {
+    fn of(config: &Config, parts: &Parts, cpus: usize) -> Rows {
+        let power = |rows: usize| 1 << rows.ilog2();
+        let halves = |bytes: usize, row: usize| bytes / row / HALVES / cpus;
+        let tenants = TENANT_TABLE_BYTES / size_of::<TenantSlot>() / (cpus + 1);
+        let requests = halves(REQUEST_TABLE_BYTES, size_of::<RequestSlot>());
+        Rows {
+            locks: power(halves(LOCK_TABLE_BYTES, size_of::<LockSlot>()).clamp(256, 16_384)),
+            first: power(halves(FIRST_TABLE_BYTES, size_of::<FirstSlot>()).clamp(LEAST_FIRST_ROWS, 4096)),
+            tenants: match config.tells_tenants() {
+                true => power(tenants.clamp(TENANTS[0], TENANTS[1])),
+                false => 0,
+            },
+            times: power(halves(TIME_TABLE_BYTES, size_of::<TimeSlot>()).clamp(64, 4096)),
+            lengths: power(halves(LENGTH_TABLE_BYTES, size_of::<LengthSlot>()).clamp(64, 4096)),
+            requests: if parts.follows() { power(requests.clamp(256, 16_384)) } else { 1 },
+        }
+    }
+
+    /// Sets the sizes of the maps.
+    fn size(&self, maps: &mut OpenEngineMaps<'_>, parts: &Parts, cpus: usize) -> libbpf_rs::Result<()> {
+        let halves = |rows: usize| (rows * cpus * HALVES) as u32;
+        maps.cpu_slots.set_max_entries(cpus as u32)?;
+        maps.lock_slots.set_max_entries(halves(self.locks))?;
+        maps.first_slots.set_max_entries(halves(self.first))?;
+        maps.time_slots.set_max_entries(halves(self.times))?;
+        maps.request_slots.set_max_entries(halves(self.requests))?;
+        maps.requests_aside.set_max_entries(if parts.clients { REQUESTS_ASIDE } else { 1 })?;
+        maps.lengths.set_max_entries(cpus as u32)?;
+        maps.length_slots.set_max_entries(halves(self.lengths))?;
+        maps.other_slots.set_max_entries(halves(OTHER_ROWS))?;
+        maps.io_counts.set_max_entries(cpus as u32)?;
+        maps.io_rows.set_max_entries(halves(IO_ROWS + IO_OTHERS))?;
+        maps.scratch.set_max_entries((cpus * SCRATCHES) as u32)?;
+        maps.copies.set_max_entries(cpus as u32)?;
+        maps.sent.set_max_entries(cpus as u32)?;
+        maps.probe_hits.set_max_entries(cpus as u32)?;
+        maps.sleep_calls.set_max_entries(cpus as u32)?;
+        let tenants = self.tenants;
+        maps.tenant_slots.set_max_entries((tenants * (cpus + 1)).max(1) as u32)?;
+        maps.tenant_looks.set_max_entries(tenants.max(1) as u32)?;
+        maps.tenant_free.set_max_entries(tenants.max(1) as u32)?;
+        maps.tenant_keys.set_max_entries((2 * tenants).max(1) as u32)
+    }
+}
+
+/// Sets what the programs read once.
+fn configure(ro: &mut types::rodata, config: &Config, parts: &Parts, rows: &Rows, cpus: usize) -> Result<()> {
+    ro.cfg_requests = parts.follows().into();
+    ro.cfg_request_slots = rows.requests as u32;
+    ro.call_reads = served::call_reads();
+    (ro.cfg_all, ro.cfg_tgid, ro.cfg_cgroup, ro.cfg_cgroup_level) = config.target.settings()?;
+    ro.cfg_self = std::process::id();
+    ro.cfg_readers = ncpu_files::reader::starter().unwrap_or(0);
+    ro.cfg_cpus = cpus as u32;
+    ro.cfg_lock_slots = rows.locks as u32;
+    ro.cfg_first_slots = rows.first as u32;
+    ro.cfg_lock_all = config.lock_all.into();
+    // Needed only to explain why nothing ran.
+    ro.cfg_sleeps = config.explain.into();
+    ro.cfg_queues = config.explain.into();
+    ro.cfg_tenants = rows.tenants as u32;
+    ro.cfg_time_slots = rows.times as u32;
+    ro.cfg_length_slots = rows.lengths as u32;
+    for nr in config.latency_of.iter().map(|nr| *nr as usize) {
+        if let Some(word) = ro.cfg_timed_calls.get_mut(nr / 64) {
+            *word |= 1 << (nr % 64);
+        }
+    }
+    ro.call_life = thread_time::call_lives();
+    ro.cfg_micro = config.traces_calls().into();
+    ro.cfg_rq_clock = (!config.traces_calls() && scheduler_keeps_time(Path::new("/"))).into();
+    ro.cfg_looks = config.looks.max(1);
+    ro.cfg_stacks = config.stacks.into();
+    let online = perf::online_cpus().len().max(1);
+    let hz = config.sample_hz.map_or(USUAL_HZ, |hz| USUAL_HZ.min(hz as usize));
+    ro.cfg_walks = (WALKS_PER_SECOND * hz / USUAL_HZ / online).max(1) as u32;
+    ro.cfg_registers = (config.registers && config.sample_hz.is_some()).into();
+    ro.cfg_ask_again = 1_000_000_000 / AGAIN_PER_SECOND * online as u64;
+    ro.cfg_asks = (ASKS_PER_SECOND / online).max(LEAST_ASKS) as u32;
+    // A little more often than timers fire, where all are copied.
+    ro.cfg_copy_every = match config.stacks {
+        true => (9 * 1_000_000_000 / 10 / COPIES_PER_SECOND) * online as u64,
+        false => 0,
+    };
+    ro.cfg_io = parts.devices.into();
+    Ok(())
+}
+
+/// Programs for locks of the kernel and of programs, and for calls of functions.
+fn choose_locks(progs: &mut OpenEngineProgs<'_>, config: &Config, parts: &Parts, types: &load::Types) {
+    progs.contention_begin.set_autoload(parts.kernel_locks);
+    progs.contention_end.set_autoload(parts.kernel_locks);
     let programs = config.traces_programs();
     progs.user_lock.set_autoload(programs);
     progs.go_lock.set_autoload(programs);
-    progs.function_call.set_autoload(functions);
+    progs.function_call.set_autoload(parts.functions);
     progs.let_goroutines_go.set_autoload(programs && many_uprobes());
-    progs.forget_calls.set_autoload(functions && many_uprobes());
+    progs.forget_calls.set_autoload(parts.functions && many_uprobes());
     if many_uprobes() {
         progs.user_lock.set_attach_type(ProgramAttachType::TraceUprobeMulti);
         progs.go_lock.set_attach_type(ProgramAttachType::TraceUprobeMulti);
         progs.function_call.set_attach_type(ProgramAttachType::TraceUprobeMulti);
     }
-    progs.sched_process_exec.set_autoload(programs && has("sched_process_exec"));
+    progs.sched_process_exec.set_autoload(programs && types.has("sched_process_exec"));
+}
 
-    let tlb = config.tlb && has("tlb_flush");
-    if config.tlb && !tlb {
-        notes.push("no TLB shootdowns received: the kernel has no tlb:tlb_flush tracepoint".into());
-    }
-    progs.tlb_flush.set_autoload(tlb);
-    let calls = tlb && CALLS.into_iter().all(has);
+/// Programs that are needed only where tenants have accounts.
+fn choose_tenants(progs: &mut OpenEngineProgs<'_>, types: &load::Types, tenants: bool) {
+    let has = |tracepoint: &str| types.has(tracepoint);
+    let packets = tenants && PACKETS.into_iter().all(has);
+    progs.packet_sent.set_autoload(packets);
+    progs.packet_received.set_autoload(packets);
+    let reclaim = tenants && RECLAIM.into_iter().all(has);
+    progs.reclaim_begins.set_autoload(reclaim);
+    progs.reclaim_ends.set_autoload(reclaim);
+    let limits = tenants && LIMITS.into_iter().all(has);
+    progs.limit_reclaim_begins.set_autoload(limits);
+    progs.limit_reclaim_ends.set_autoload(limits);
+}
+
+/// Programs for system calls, faults and signals.
+fn choose_calls(progs: &mut OpenEngineProgs<'_>, config: &Config, parts: &Parts, types: &load::Types) {
+    let calls = config.traces_calls();
+    progs.page_fault_user.set_autoload(parts.faults);
+    progs.fault_minor.set_autoload(calls);
+    progs.fault_major.set_autoload(calls);
+    progs.sys_enter.set_autoload(calls);
+    progs.sys_exit.set_autoload(calls);
+    progs.user_registers.set_autoload(calls && types.has("x86_fpu_regs_activated"));
+    progs.settle.set_autoload(calls && types.has("local_timer_entry"));
+    progs.tell_mode.set_autoload(calls);
+    progs.strike.set_autoload(calls);
+    progs.timed_call_begins.set_autoload(!config.latency_of.is_empty());
+    progs.timed_call_ends.set_autoload(!config.latency_of.is_empty());
+    // Signals are few where they do not cost.
+    progs.signal_deliver.set_autoload(calls || config.counts_signals());
+}
+
+/// Programs for requests of clients and requests to devices.
+fn choose_requests(progs: &mut OpenEngineProgs<'_>, parts: &Parts, types: &load::Types) {
+    progs.request_read.set_autoload(parts.clients);
+    progs.request_answered.set_autoload(parts.clients);
+    progs.request_arrives.set_autoload(parts.clients);
+    progs.request_calls.set_autoload(parts.follows());
+    progs.request_call_over.set_autoload(parts.follows());
+    progs.block_rq_insert.set_autoload(parts.devices);
+    progs.block_rq_issue.set_autoload(parts.devices);
+    progs.block_rq_complete.set_autoload(parts.devices);
+    progs.block_rq_merge.set_autoload(parts.devices && types.has("block_rq_merge"));
+    progs.block_rq_requeue.set_autoload(parts.devices && types.has("block_rq_requeue"));
+}
+
+/// Programs for interrupts, softirqs and TLB shootdowns.
+fn choose_interrupts(
+    progs: &mut OpenEngineProgs<'_>,
+    config: &Config,
+    parts: &Parts,
+    types: &load::Types,
+) -> Interrupts {
+    progs.tlb_flush.set_autoload(parts.tlb);
+    let calls = parts.tlb && CALLS.into_iter().all(|tracepoint| types.has(tracepoint));
     progs.call_is_asked.set_autoload(calls);
     progs.call_begins.set_autoload(calls);
-
     // An interrupt is timed only if the kernel has tracepoints for both its beginning and its end.
-    let traced = |(enter, exit): &Pair| config.irqs && has(enter) && has(exit);
+    let traced = |(enter, exit): &Pair| config.irqs && types.has(enter) && types.has(exit);
     let hard: Vec<Pair> = VECTORS.into_iter().chain([HANDLERS]).filter(traced).collect();
-    let soft = Some(SOFTIRQS).filter(traced);
-    // x86's vectors; elsewhere timer and cross-call interrupts stay in the interrupted thread's time.
-    if config.irqs && !types.has(VECTORS[0].0) {
-        notes.push(
-            "no separate times for timer and cross-call interrupts: the kernel has no irq_vectors tracepoints"
-                .into(),
-        );
-    }
     progs.hardirq_in.set_autoload(hard.iter().any(|pair| ![LOCAL_TIMER, HANDLERS].contains(pair)));
     progs.handler_in.set_autoload(hard.contains(&HANDLERS));
     progs.timer_in.set_autoload(hard.contains(&LOCAL_TIMER));
-    progs.softirq_in.set_autoload(soft.is_some());
     progs.hardirq_out.set_autoload(!hard.is_empty());
+    let soft = Some(SOFTIRQS).filter(traced);
+    progs.softirq_in.set_autoload(soft.is_some());
     progs.softirq_out.set_autoload(soft.is_some());
-
-    let faults = config.traces_calls() && has("page_fault_user");
-    if config.traces_calls() && !faults {
-        notes.push("no TRP, TFL and DFL: the kernel has no exceptions:page_fault_user (it is x86's); faults count as USR".into());
-    }
-    progs.page_fault_user.set_autoload(faults);
-    progs.fault_minor.set_autoload(config.traces_calls());
-    progs.fault_major.set_autoload(config.traces_calls());
-    progs.sys_enter.set_autoload(config.traces_calls());
-    progs.sys_exit.set_autoload(config.traces_calls());
-    progs.user_registers.set_autoload(config.traces_calls() && has("x86_fpu_regs_activated"));
-    progs.timed_call_begins.set_autoload(!config.latency_of.is_empty());
-    progs.timed_call_ends.set_autoload(!config.latency_of.is_empty());
-    progs.request_read.set_autoload(clients);
-    progs.request_answered.set_autoload(clients);
-    progs.request_arrives.set_autoload(clients);
-    progs.request_calls.set_autoload(follows);
-    progs.request_call_over.set_autoload(follows);
-    // Signals are few where they do not cost.
-    progs.signal_deliver.set_autoload(config.traces_calls() || config.counts_signals());
-    progs.settle.set_autoload(config.traces_calls() && has("local_timer_entry"));
-    progs.tell_mode.set_autoload(config.traces_calls());
-    progs.strike.set_autoload(config.traces_calls());
-    progs.sample.set_autoload(config.sample_hz.is_some());
-    progs.leader.set_autoload(config.explain);
-    progs.cpu_comes.set_autoload(has("cpuhp_enter"));
-    progs.block_rq_insert.set_autoload(io);
-    progs.block_rq_issue.set_autoload(io);
-    progs.block_rq_complete.set_autoload(io);
-    progs.block_rq_merge.set_autoload(io && has("block_rq_merge"));
-    progs.block_rq_requeue.set_autoload(io && has("block_rq_requeue"));
-
-    let skel = open.load().map_err(|source| load::refused(explain(source)))?;
-    Ok((skel, Interrupts(hard)))
+    Interrupts(hard)
 }
 
 /// Whether the kernel attaches several uprobes as one (Linux 6.6).

@@ -27,25 +27,28 @@ mod requests;
 mod served;
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, unused)]
 mod skel;
+mod snapshot;
 mod switches;
+mod tables;
+mod tell;
 mod tenants;
 mod thread_time;
 mod uprobes;
 mod usdt;
 mod waits;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-use libbpf_rs::{Iter, Link, MapCore, RingBuffer};
+use libbpf_rs::{Iter, Link, RingBuffer};
 use ncpu_files::reader::Source as FileSource;
-use ncpu_schema::{CpuState, IdleReason, Microstate, Runnable};
+use ncpu_schema::Microstate;
 use ncpu_symbols::PythonAt;
 
 use crate::bpf_support::ring::{self, Inbox};
-use crate::bpf_support::{Error, Mapped, Result, comm, monotonic_ns, perf, read};
+use crate::bpf_support::{Error, Result, comm, monotonic_ns, perf, read};
 
 pub use budget::{Coverage, Probes};
 pub(crate) use calibrate::Struck;
@@ -65,6 +68,7 @@ pub use requests::Requests;
 pub(crate) use requests::device_of;
 pub use served::Slow;
 pub(crate) use served::{Protocol, RequestRow, RequestWait, latency_bin};
+pub use snapshot::{Runnables, Snapshot};
 pub use tenants::NewTenant;
 pub(crate) use tenants::{Shares, Spent};
 pub(crate) use thread_time::{Life, TimeRow, role_hash};
@@ -84,82 +88,17 @@ use calibrate::Gauge;
 use contentions::Contentions;
 use per_call::PerCall;
 use switches::Switches;
+use tables::Tables;
 use tenants::Tenants;
 use uprobes::{Group, Programs, Uprobes};
 
-use layout::{
-    Calls, CpuSlot, FirstSlot, IoRow, LengthSlot, Lengths, LockSlot, ProbeCounts, RequestSlot, TimeSlot,
-};
+use layout::{Calls, CpuSlot, LockSlot};
 
 /// How often a timer tells user code from the kernel where calls and faults are traced, on each CPU.
 const STRIKES_HZ: u32 = 997;
 
 /// How far ahead the ends of the observed time are set, nanoseconds.
 const AHEAD: u64 = 20_000;
-
-/// Everything counted since the observation began.
-#[derive(Clone, Debug, Default)]
-pub struct Snapshot {
-    /// Seconds since the observation began.
-    pub elapsed: f64,
-    /// Per CPU that was seen: its number and ns by [`CpuState`].
-    pub cpus: Vec<(usize, [u64; CpuState::ALL.len()])>,
-    /// ns of idle CPUs by [`IdleReason`], by the leader's timer.
-    pub idle: [u64; IdleReason::TOLD_APART],
-    /// ns of idle CPUs while threads of the program ran, and ns for which there were any, by [`IdleReason`].
-    pub busy: [(u64, u64); IdleReason::TOLD_APART],
-    /// ns of idle CPUs while one was about to run, by [`IdleReason`].
-    pub queued: [u64; IdleReason::TOLD_APART],
-    /// ns of idle CPUs that no wake-up has ended yet, and for how long, by [`IdleReason`].
-    pub pending: [(u64, u64); IdleReason::TOLD_APART],
-    /// Ticks of the leader's timer.
-    pub ticks: u64,
-    /// ns that threads stood on run queues, summed.
-    pub runnable: u64,
-    /// Times a timer met threads of the program in user code, and anywhere; none where tracing moves no time between these.
-    pub struck: (u64, u64),
-    /// Threads of the program that were runnable and came on CPU, by reason.
-    pub runnables: [Runnables; Runnable::ALL.len()],
-    /// Of the CPUs that idled beside run queues, ns for threads woken from user locks, and from sleeps.
-    pub woken_idle: [u64; 2],
-    /// TLB shootdowns sent.
-    pub tlb_sent: u64,
-    /// TLB shootdowns answered.
-    pub tlb_received: u64,
-    /// Interrupts and softirqs served, by kind and device.
-    pub interrupts: BTreeMap<Source, Served>,
-    /// Context switches.
-    pub switches: u64,
-    /// Switches the kernel did not trace, found out at the next event.
-    pub unseen_switches: u64,
-    /// Counts of dropped records by kind: never silent.
-    pub drops: Vec<(&'static str, u64)>,
-}
-
-/// Threads that were runnable and came on CPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Runnables {
-    /// How often.
-    pub count: u64,
-    /// ns that they stood on run queues of CPUs that ran something else.
-    pub queued: u64,
-    /// ns for which idle CPUs had been given one of them, and had not woken yet.
-    pub waking: u64,
-    /// Threads for which CPUs woke so.
-    pub wakings: u64,
-}
-
-impl Runnables {
-    /// Since an earlier snapshot.
-    pub fn since(&self, before: &Runnables) -> Runnables {
-        Runnables {
-            count: self.count.saturating_sub(before.count),
-            queued: self.queued.saturating_sub(before.queued),
-            waking: self.waking.saturating_sub(before.waking),
-            wakings: self.wakings.saturating_sub(before.wakings),
-        }
-    }
-}
 
 /// Everything attached; detaches when dropped.
 pub struct Engine {
@@ -181,20 +120,11 @@ pub struct Engine {
     inbox: Inbox<Event>,
     /// Those of before it began that are needed.
     early: Vec<Event>,
-    slots: Mapped<CpuSlot>,
-    locks: Mapped<LockSlot>,
-    other_locks: Mapped<LockSlot>,
-    first_waits: Mapped<FirstSlot>,
+    tables: Tables,
     /// Waits without room that were reported so far.
     first_others: u64,
-    io_rows: Mapped<IoRow>,
-    times: Mapped<TimeSlot>,
-    request_rows: Mapped<RequestSlot>,
-    lengths: Mapped<Lengths>,
-    length_rows: Mapped<LengthSlot>,
-    /// The arrays as read at the last call.
+    /// The arrays of lengths as read at the last call.
     length_before: Vec<u32>,
-    calls: Mapped<Calls>,
     /// `None` without accounts by tenant.
     tenants: Option<Tenants>,
     start: Vec<CpuSlot>,
@@ -250,8 +180,7 @@ impl Engine {
         hotplug::room_for_events(config.traces_calls(), &mut notes);
         let (mut skel, interrupts) = load::load(config, &mut notes)?;
         let cpus = crate::bpf_support::load::cpu_parts()?;
-        let io = |doing| move |source| Error::Io { doing, source };
-        let slots = Mapped::new(&skel.maps.cpu_slots, cpus).map_err(io("mapping the CPU slots"))?;
+        let tables = Tables::map(&skel.maps, cpus)?;
         let around = Pair::start().and_then(|pair| pair.measure(&|| load::attach_nothing(&skel.progs)));
         let around = around.unwrap_or_else(|e| {
             notes.push(format!(
@@ -270,55 +199,18 @@ impl Engine {
         let flushes = load::attach_flushes(&skel)?;
         let contentions = Contentions::attach(config, &skel.progs)?;
         let traced = load::attach_calls(&skel, config, &mut notes)?;
-        let lock_count = skel.maps.lock_slots.max_entries() as usize;
-        let locks =
-            Mapped::to_clear(&skel.maps.lock_slots, lock_count).map_err(io("mapping the lock table"))?;
-        let other_count = skel.maps.other_slots.max_entries() as usize;
-        let other_locks =
-            Mapped::to_clear(&skel.maps.other_slots, other_count).map_err(io("mapping the lock table"))?;
-        let first_count = skel.maps.first_slots.max_entries() as usize;
-        let first_waits = Mapped::to_clear(&skel.maps.first_slots, first_count)
-            .map_err(io("mapping the waits of who was first"))?;
-        let io_count = skel.maps.io_rows.max_entries() as usize;
-        let io_rows =
-            Mapped::to_clear(&skel.maps.io_rows, io_count).map_err(io("mapping the requests to devices"))?;
-        let time_count = skel.maps.time_slots.max_entries() as usize;
-        let times =
-            Mapped::to_clear(&skel.maps.time_slots, time_count).map_err(io("mapping the time off CPU"))?;
-        let request_count = skel.maps.request_slots.max_entries() as usize;
-        let request_rows = Mapped::to_clear(&skel.maps.request_slots, request_count)
-            .map_err(io("mapping the requests of clients"))?;
-        let lengths = Mapped::new(&skel.maps.lengths, cpus).map_err(io("mapping the counts of lengths"))?;
-        let length_count = skel.maps.length_slots.max_entries() as usize;
-        let length_rows = Mapped::to_clear(&skel.maps.length_slots, length_count)
-            .map_err(io("mapping the counts of lengths"))?;
-        let calls = Mapped::new(&skel.maps.sleep_calls, cpus).map_err(io("mapping the times of calls"))?;
         let (ring, inbox) = ring::open(&skel.maps.ring, events::decode)?;
-        let hits = || {
-            Mapped::<ProbeCounts>::new(&skel.maps.probe_hits, cpus).map_err(io("mapping the hits of probes"))
+        let per_call = match config.traces_calls() {
+            true => Some(PerCall::new(traced, tables::hits(&skel.maps, cpus)?, config.probes)),
+            false => None,
         };
-        let per_call = config
-            .traces_calls()
-            .then(|| Ok::<_, Error>(PerCall::new(traced, hits()?, config.probes)))
-            .transpose()?;
         if config.probes == Probes::Off && !config.functions.is_empty() {
             notes.push("--probes off: calls of functions are not followed".into());
         }
-        let uprobes = config.traces_programs().then(|| -> Result<Uprobes> {
-            let hits = hits()?;
-            let slots = Mapped::new(&skel.maps.cpu_slots, cpus).map_err(io("mapping the CPU slots"))?;
-            let progs = &skel.progs;
-            let programs = Programs {
-                go: &progs.go_lock,
-                user: &progs.user_lock,
-                function: config.traces_functions().then_some(&progs.function_call),
-                let_go: &progs.let_goroutines_go,
-                forget_calls: config.traces_functions().then_some(&progs.forget_calls),
-                multi: load::many_uprobes(),
-            };
-            Ok(Uprobes::new(config.probes, &programs, hits, slots))
-        });
-        let uprobes = uprobes.transpose()?;
+        let uprobes = match config.traces_programs() {
+            true => Some(uprobes_for(config, &skel, cpus)?),
+            false => None,
+        };
         Ok(Engine {
             uprobes,
             user_locks: config.traces_user_locks(),
@@ -331,18 +223,9 @@ impl Engine {
             ring,
             inbox,
             early: Vec::new(),
-            slots,
-            locks,
-            other_locks,
-            first_waits,
+            tables,
             first_others: 0,
-            io_rows,
-            times,
-            request_rows,
-            lengths,
-            length_rows,
             length_before: vec![0; lengths::ARRAYS * lengths::BINS],
-            calls,
             tenants,
             start: Vec::new(),
             began: 0,
@@ -428,7 +311,7 @@ impl Engine {
         let _ = self.ring.consume();
         self.early = self.inbox.take();
         self.early.retain(|event| matches!(event, Event::Tenant(_)));
-        self.start = (0..self.slots.len()).map(|i| self.slots.get(i)).collect();
+        self.start = (0..self.tables.slots.len()).map(|i| self.tables.slots.get(i)).collect();
         // A moment ahead, so that all CPUs know it when it comes.
         self.began = monotonic_ns() + AHEAD;
         if let Some(data) = &mut self.skel.maps.data_data {
@@ -579,55 +462,6 @@ impl Engine {
         events
     }
 
-    /// Tells the kernel side what waits for a futex, or those at a place, are for.
-    pub fn judge_futex(&self, verdict: &Verdict) {
-        let (word, value) = verdict.word.unwrap_or((layout::NO_WORD, 0));
-        let mut told = Vec::with_capacity(size_of::<layout::KernelVerdict>());
-        [verdict.class as u32, verdict.place, word, 0].iter().for_each(|n| told.extend(n.to_ne_bytes()));
-        told.extend(value.to_ne_bytes());
-        // A full table leaves the wait one for something unknown.
-        let _ = self.skel.maps.verdicts.update(&verdict.key.to_ne_bytes(), &told, libbpf_rs::MapFlags::ANY);
-    }
-
-    /// Tells the kernel side of a place where threads go to sleep.
-    pub(crate) fn tell_place(&self, place: &Place) {
-        let key = [place.chain.to_ne_bytes(), place.which.to_ne_bytes()].concat();
-        let mut told = [place.id.to_ne_bytes(), place.fold.to_ne_bytes()].concat();
-        place.words.iter().for_each(|word| told.extend(word.to_ne_bytes()));
-        // Without room the stack is sent again.
-        let _ = self.skel.maps.places.update(&key, &told, libbpf_rs::MapFlags::ANY);
-    }
-
-    /// Tells the kernel side where a backend of PostgreSQL, and those that are forked from it, points to the number of what
-    /// it waits for.
-    pub fn tell_wait_events(&self, tgid: u32, at: u64) {
-        let events = &self.skel.maps.wait_events;
-        // A full table leaves its locks without names.
-        let _ = events.update(&tgid.to_ne_bytes(), &at.to_ne_bytes(), libbpf_rs::MapFlags::ANY);
-    }
-
-    /// Tells the kernel side where the frames of a process of Python are.
-    pub fn tell_python(&self, tgid: u32, at: &PythonAt) {
-        // A full table leaves its functions without names; those that have ended make room.
-        let told = layout::python(at);
-        let pythons = &self.skel.maps.pythons;
-        if pythons.update(&tgid.to_ne_bytes(), &told, libbpf_rs::MapFlags::ANY).is_err() {
-            for key in pythons.keys() {
-                let pid = key.first_chunk().map_or(0, |k| u32::from_ne_bytes(*k));
-                if !Path::new(&format!("/proc/{pid}")).exists() {
-                    let _ = pythons.delete(&key);
-                }
-            }
-            let _ = pythons.update(&tgid.to_ne_bytes(), &told, libbpf_rs::MapFlags::ANY);
-        }
-    }
-
-    /// Forgets where that lies.
-    pub fn forget_wait_events(&self, tgid: u32) {
-        // It may have been one too many before.
-        let _ = self.skel.maps.wait_events.delete(&tgid.to_ne_bytes());
-    }
-
     /// Traces the user locks of a program or library that has static tracepoints for them, and the functions whose calls are
     /// requests, in all present and future processes that run it. Returns the number of probes; most files have none. `program`: a
     /// process runs it.
@@ -686,39 +520,6 @@ impl Engine {
         self.functions.iter().filter(|(_, found)| !found).map(|(function, _)| function)
     }
 
-    /// Forgets the waits of goroutines whose process has ended, if goroutines are traced.
-    pub fn forget_goroutines(&mut self, living: &[u32]) {
-        let Some(uprobes) = &self.uprobes else { return };
-        let all = uprobes.goroutines_off();
-        let waits = &self.skel.maps.go_waits;
-        let over = |key: &Vec<u8>| {
-            let wait = waits.lookup(key, libbpf_rs::MapFlags::ANY).ok().flatten()?;
-            let tgid = read::<layout::GoWait>(&wait)?.tgid;
-            (all || living.binary_search(&tgid).is_err()).then_some(())
-        };
-        let over: Vec<Vec<u8>> = waits.keys().filter(|key| over(key).is_some()).collect();
-        // A wait is subtracted only where it is deleted.
-        let gone = over.iter().filter(|key| waits.delete(key).is_ok()).count();
-        if let Some(bss) = &mut self.skel.maps.bss_data {
-            bss.judged[Wait::UserLock as usize] -= gone as i32;
-        }
-    }
-
-    /// Has stacks, futexes and programs sent again that were sent before: user space has forgotten them.
-    pub fn send_again(&self) {
-        let none = vec![0; self.skel.maps.sent.value_size() as usize];
-        for cpu in 0..self.skel.maps.sent.max_entries() {
-            // One that stays only keeps names away from a few rows.
-            let _ = self.skel.maps.sent.update(&cpu.to_ne_bytes(), &none, libbpf_rs::MapFlags::ANY);
-        }
-    }
-
-    /// Forgets the verdict of a key.
-    pub fn forget_futex(&self, key: u64) {
-        // It may have been one too many before.
-        let _ = self.skel.maps.verdicts.delete(&key.to_ne_bytes());
-    }
-
     /// Walks every contention's stack from now on, whatever it costs.
     pub fn walk_all_locks(&mut self) {
         if let Some(bss) = &mut self.skel.maps.bss_data {
@@ -733,7 +534,7 @@ impl Engine {
             return 1;
         }
         let one_in = |slot: CpuSlot| (slot.lock_walks.mask + 1) * (slot.time_mask + 1);
-        (0..self.slots.len()).map(|i| one_in(self.slots.get(i))).max().unwrap_or(1)
+        (0..self.tables.slots.len()).map(|i| one_in(self.tables.slots.get(i))).max().unwrap_or(1)
     }
 
     /// How long it observes now; nothing before it begins.
@@ -751,92 +552,7 @@ impl Engine {
 
     /// Contentions begun so far.
     pub fn lock_events(&self) -> u64 {
-        (0..self.slots.len()).map(|i| self.slots.get(i).lock_events).sum()
-    }
-
-    /// Reads all counters; O(CPUs).
-    pub fn snapshot(&self) -> Snapshot {
-        let end = self.ended.unwrap_or_else(monotonic_ns);
-        let mut snap =
-            Snapshot { elapsed: end.saturating_sub(self.began) as f64 / 1e9, ..Snapshot::default() };
-        let bss = self.skel.maps.bss_data.as_ref();
-        let (epoch, closed) = bss.map_or((0, 0), |bss| (bss.lock_epoch, bss.lock_closed));
-        let mut drops = [0u64; 9];
-        for cpu in 0..self.slots.len() {
-            // The CPU charges time meanwhile: with an old `last` beside a new `at` that time would count twice.
-            let now = self.slots.get_whole(cpu, |a, b| (a.last, a.at) == (b.last, b.at));
-            // Never seen, or seen once and about to come online again.
-            if now.last == 0 && now.at == [0; CpuState::ALL.len()] {
-                continue;
-            }
-            let start = self.start.get(cpu).copied().unwrap_or_default();
-            let mut at: [u64; CpuState::ALL.len()] = std::array::from_fn(|i| now.at[i]);
-            // The state it is in has not been charged yet.
-            if now.last != 0 && self.online.cpus.binary_search(&cpu).is_ok() {
-                let since = now.last.max(self.began);
-                // A wait that a window's end has cut short.
-                let cut = if now.lock_epoch == epoch { end } else { closed.clamp(since, end.max(since)) };
-                at[now.now_at() as usize] += cut.saturating_sub(since);
-                at[now.after_wait() as usize] += end.saturating_sub(cut.max(since));
-            }
-            snap.cpus.push((cpu, at));
-            snap.struck.0 += now.struck_user - start.struck_user;
-            snap.struck.1 += now.struck - start.struck;
-            for (i, sum) in snap.runnables.iter_mut().enumerate() {
-                let (now, start) = (&now.runnable[i], &start.runnable[i]);
-                sum.count += now.count - start.count;
-                sum.queued += now.queued - start.queued;
-                sum.waking += now.waking - start.waking;
-                sum.wakings += now.wakings - start.wakings;
-            }
-            snap.tlb_sent += now.tlb_sent - start.tlb_sent;
-            snap.tlb_received += now.tlb_received - start.tlb_received;
-            for (i, (now, start)) in now.irqs.iter().zip(&start.irqs).enumerate() {
-                if let Some(source) = interrupts::source(i, now.number) {
-                    *snap.interrupts.entry(source).or_default() += interrupts::since(now, start);
-                }
-            }
-            snap.switches += now.switches - start.switches;
-            snap.unseen_switches += now.unseen - start.unseen;
-            let lost = [
-                now.drop_lock,
-                now.drop_nest,
-                now.drop_task,
-                now.drop_ring,
-                now.lost_fault_end,
-                now.drop_io,
-                // Of tenants, which all CPUs count together.
-                0,
-                now.drop_lengths,
-                now.drop_requests,
-            ];
-            drops.iter_mut().zip(lost).for_each(|(sum, n)| *sum += n);
-        }
-        if let Some(bss) = &self.skel.maps.bss_data {
-            snap.idle = bss.idle_ns;
-            snap.woken_idle = bss.woken_idle;
-            snap.ticks = bss.leader_ticks;
-            let both = |idle: &[u64], time: &[u64]| std::array::from_fn(|i| (idle[i], time[i]));
-            snap.busy = both(&bss.busy_idle, &bss.busy_time);
-            snap.queued = bss.queue_idle;
-            snap.pending = both(&bss.pending.idle, &bss.pending.time);
-            snap.runnable = bss.runnable_ns;
-            drops[5] += bss.io_left_out + self.unseen_ends;
-            drops[6] += bss.tenants_missed;
-        }
-        let names = [
-            "lock waits (lock table full)",
-            "lock waits (nested too deeply, or an end missed in an interrupt)",
-            "threads (no memory for a record)",
-            "stacks and samples (ring buffer full)",
-            "fault ends (perf throttled)",
-            "requests to devices (tables full, or an end missed in an interrupt)",
-            "threads of tenants (no number, or no room in the ring buffer, was free): they count as tenant other",
-            "lengths of waits (their table full); their sums are not affected",
-            "parts of requests (their table full); the count of requests is not affected",
-        ];
-        snap.drops = names.into_iter().zip(drops).filter(|(_, n)| *n > 0).collect();
-        snap
+        (0..self.tables.slots.len()).map(|i| self.tables.slots.get(i).lock_events).sum()
     }
 
     /// Takes what was counted since the last call out of the lock tables of all CPUs: kernel locks, user locks
@@ -845,15 +561,15 @@ impl Engine {
         let mut sums: HashMap<(u64, u64, u32, u32), LockSlot> = HashMap::new();
         // Nobody writes once it has ended.
         let old = if self.ended.is_some() { self.half() } else { self.turn_over() };
-        for table in [&mut self.locks, &mut self.other_locks] {
+        for table in [&mut self.tables.locks, &mut self.tables.other_locks] {
             let half = table.len() / layout::HALVES;
-            let part = half / self.slots.len().max(1);
+            let part = half / self.tables.slots.len().max(1);
             // CPUs that nothing ran on have no rows, and there may be many of them.
             let used = |cpu: &usize| {
-                let slot = self.slots.get(*cpu);
+                let slot = self.tables.slots.get(*cpu);
                 slot.last != 0 || slot.switches != 0
             };
-            let parts = (0..self.slots.len()).filter(used).map(|cpu| old * half + cpu * part);
+            let parts = (0..self.tables.slots.len()).filter(used).map(|cpu| old * half + cpu * part);
             for s in table.take(parts.flat_map(|start| start..start + part)) {
                 waits::add(sums.entry((s.lock, s.stack, s.tgid, s.kind)).or_default(), &s);
             }
@@ -899,8 +615,8 @@ impl Engine {
     /// ns asleep by system call number, since attaching.
     pub fn sleep_calls(&self) -> Vec<(u32, u64)> {
         let mut sums = [0u64; size_of::<Calls>() / 8];
-        for cpu in 0..self.calls.len() {
-            let calls = self.calls.get(cpu);
+        for cpu in 0..self.tables.calls.len() {
+            let calls = self.tables.calls.get(cpu);
             sums.iter_mut().zip(calls.ns).for_each(|(sum, ns)| *sum += ns);
         }
         sums.into_iter().enumerate().filter(|(_, ns)| *ns > 0).map(|(nr, ns)| (nr as u32, ns)).collect()
@@ -925,6 +641,21 @@ impl Engine {
         let bytes = self.iterate(&self.skel.progs.dump_threads)?;
         Ok(bytes.chunks_exact(size_of::<ThreadOut>()).filter_map(read).collect())
     }
+}
+
+/// What attaches to programs that are found.
+fn uprobes_for(config: &Config, skel: &skel::EngineSkel<'static>, cpus: usize) -> Result<Uprobes> {
+    let progs = &skel.progs;
+    let programs = Programs {
+        go: &progs.go_lock,
+        user: &progs.user_lock,
+        function: config.traces_functions().then_some(&progs.function_call),
+        let_go: &progs.let_goroutines_go,
+        forget_calls: config.traces_functions().then_some(&progs.forget_calls),
+        multi: load::many_uprobes(),
+    };
+    let (hits, slots) = (tables::hits(&skel.maps, cpus)?, tables::slots(&skel.maps, cpus)?);
+    Ok(Uprobes::new(config.probes, &programs, hits, slots))
 }
 
 impl ThreadOut {

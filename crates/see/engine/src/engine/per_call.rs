@@ -105,7 +105,7 @@ impl Engine {
     pub(super) fn begin_calls(&mut self) {
         let now = Instant::now();
         if let Some(calls) = &mut self.per_call {
-            calls.seen = calls.seen(&self.slots);
+            calls.seen = calls.seen(&self.tables.slots);
             (calls.at, calls.next) = (now, now + FIRST_LOOK.min(BUSY));
         }
     }
@@ -120,7 +120,7 @@ impl Engine {
     pub fn watch_calls(&mut self, now: Instant) {
         let (cpus, age) = (self.online.cpus.len(), self.age().as_secs_f64());
         let Some(calls) = &mut self.per_call else { return };
-        if calls.over.is_some() || now < calls.next || calls.holds(&self.slots, self.costs, cpus) {
+        if calls.over.is_some() || now < calls.next || calls.holds(&self.tables.slots, self.costs, cpus) {
             return;
         }
         if let Some(bss) = &mut self.skel.maps.bss_data {

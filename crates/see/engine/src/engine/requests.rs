@@ -68,10 +68,10 @@ impl Engine {
     pub(super) fn requests(&mut self, half: usize) -> Vec<Requests> {
         let mut sums: HashMap<(u64, u64, u64), IoRow> = HashMap::new();
         // Half of the CPUs' rows, and half of those behind them.
-        let parts = self.io_rows.len() / (load::IO_ROWS + load::IO_OTHERS) / layout::HALVES;
+        let parts = self.tables.io_rows.len() / (load::IO_ROWS + load::IO_OTHERS) / layout::HALVES;
         let (rows, others) = (parts * load::IO_ROWS, parts * load::IO_OTHERS);
         let behind = rows * layout::HALVES + half * others;
-        for row in self.io_rows.take((half * rows..(half + 1) * rows).chain(behind..behind + others)) {
+        for row in self.tables.io_rows.take((half * rows..(half + 1) * rows).chain(behind..behind + others)) {
             let sum = sums.entry((row.device, row.operation, row.tgid)).or_default();
             (sum.device, sum.operation, sum.tgid) = (row.device, row.operation, row.tgid);
             sum.count += row.count;

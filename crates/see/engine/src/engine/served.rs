@@ -259,8 +259,8 @@ impl Engine {
     /// Takes the requests of one half of the table out of it.
     pub(super) fn served_rows(&mut self, half: usize) -> Vec<RequestRow> {
         let mut sums: HashMap<(u64, u64, u32, u32), RequestRow> = HashMap::new();
-        let rows = layout::of_half(self.request_rows.len(), half);
-        for row in self.request_rows.take(rows) {
+        let rows = layout::of_half(self.tables.requests.len(), half);
+        for row in self.tables.requests.take(rows) {
             let new = RequestRow::of(&row);
             sums.entry((row.kind, row.what, row.tgid, row.bin))
                 .and_modify(|sum| sum.add(&new))

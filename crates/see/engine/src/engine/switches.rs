@@ -250,7 +250,7 @@ impl Switches {
 impl Engine {
     /// Observing begins.
     pub(super) fn begin_switches(&mut self) {
-        let done = Done::now(&self.slots, self.online.cpus.len());
+        let done = Done::now(&self.tables.slots, self.online.cpus.len());
         self.switches.begin(self.began, done);
     }
 
@@ -262,10 +262,10 @@ impl Engine {
 
     /// Opens or closes a window in which wake-ups are traced, where following all switches would take too much.
     pub fn trace_switches(&mut self) {
-        let Engine { skel, slots, online, switches, notes, .. } = self;
+        let Engine { skel, tables, online, switches, notes, .. } = self;
         let skel = &mut **skel;
         let Some(bss) = skel.maps.bss_data.as_deref_mut() else { return };
-        if let Err(e) = switches.turn(&skel.progs, bss, &|| Done::now(slots, online.cpus.len())) {
+        if let Err(e) = switches.turn(&skel.progs, bss, &|| Done::now(&tables.slots, online.cpus.len())) {
             switches.next = u64::MAX;
             notes.push(format!("wake-ups were not traced to the end: {e}"));
         }

@@ -169,7 +169,7 @@ impl Engine {
                 *before = row;
             }
             // Time that its current tenant has not been charged yet.
-            let current = self.slots.get(*cpu).tenant;
+            let current = self.tables.slots.get(*cpu).tenant;
             let (was, gave) = tenants.ahead[*cpu];
             let mut ahead = [0; CpuState::ALL.len()];
             for (i, ahead) in ahead.iter_mut().enumerate() {

@@ -184,8 +184,8 @@ impl Engine {
     /// Takes the rows of one half of the table out of it.
     pub(super) fn time_rows(&mut self, half: usize) -> Vec<TimeRow> {
         let mut sums: HashMap<(u64, u64, u32, u32), TimeRow> = HashMap::new();
-        let rows = layout::of_half(self.times.len(), half);
-        for row in self.times.take(rows) {
+        let rows = layout::of_half(self.tables.times.len(), half);
+        for row in self.tables.times.take(rows) {
             let new = TimeRow::of(&row);
             sums.entry((row.what, row.role, row.tgid, row.life))
                 .and_modify(|sum| sum.add(&new))

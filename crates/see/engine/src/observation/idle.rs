@@ -1,21 +1,22 @@
 //! The reasons why CPUs were idle, adjusted to exact measurements.
 
-use ncpu_schema::{IdleReason, Runnable};
+use ncpu_schema::{CpuState, IdleReason, Per, Runnable, idle_time, runnable};
+use ncpu_table::Table;
 
-use crate::engine::Runnables;
+use crate::engine::{Runnables, Snapshot};
 
 /// Seconds by reason, of [`IdleReason::TOLD_APART`].
-pub type Reasons = [f64; IdleReason::TOLD_APART];
+type Reasons = [f64; IdleReason::TOLD_APART];
 
 /// Seconds of an interval by the clocks of CPUs and threads.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Exact {
+struct Exact {
     /// CPUs idled.
-    pub idle: f64,
+    idle: f64,
     /// Of that, a thread of the program had been given to the CPU, which had not woken yet.
-    pub woke: f64,
+    woke: f64,
     /// Threads of the program stood on run queues.
-    pub stood: f64,
+    stood: f64,
 }
 
 /// A timer's looks show the reasons of idle CPUs, and how long threads stood on run queues: `looked` seconds. A CPU
@@ -24,7 +25,7 @@ pub struct Exact {
 /// rest of the idle time beside queues is at most the time that threads stood behind others there; the excess belongs
 /// to the other reasons, by their shares. Returns the idle time by reason, and that of CPUs that were waking up:
 /// proportions of `exact.idle`, whose sum is that of `looks`, as the sum of the critical path is.
-pub fn held_to(exact: Exact, looked: f64, looks: Reasons) -> (Reasons, f64) {
+fn held_to(exact: Exact, looked: f64, looks: Reasons) -> (Reasons, f64) {
     let seen: f64 = looks.iter().sum();
     if seen <= 0.0 {
         return (looks, 0.0);
@@ -56,7 +57,7 @@ pub fn held_to(exact: Exact, looked: f64, looks: Reasons) -> (Reasons, f64) {
 
 /// The idle time beside run queues, `idled`, by why the threads on them were runnable. Looks tell those apart that were woken from
 /// user locks and from sleeps: `woken`; the rest is divided as those threads stood.
-pub fn beside_queues(
+fn beside_queues(
     runnables: &[Runnables; Runnable::ALL.len()],
     looks: Reasons,
     woken: [f64; 2],
@@ -80,6 +81,81 @@ pub fn beside_queues(
         out[Runnable::Preempted as usize] = rest;
     }
     out
+}
+
+/// The idle time of an interval by reason, and the threads that came from run queues.
+pub struct Idled {
+    /// Seconds by reason, but for CPUs that were waking up: those are `waking`.
+    reasons: Reasons,
+    waking: f64,
+    runnables: [Runnables; Runnable::ALL.len()],
+    /// Seconds of CPUs that idled beside the threads of each reason.
+    beside: [f64; Runnable::ALL.len()],
+    /// Seconds between a thread's wake-up and that of the CPU which had been given it.
+    pub woke: f64,
+    /// The number of these.
+    pub wakings: u64,
+}
+
+impl Idled {
+    /// What came between two snapshots; `stood`: seconds that threads of the program stood on run queues.
+    pub fn between(before: &Snapshot, now: &Snapshot, stood: f64) -> Idled {
+        let seconds = |now: u64, before: u64| now.saturating_sub(before) as f64 / 1e9;
+        let looks: Reasons = std::array::from_fn(|i| seconds(now.idle[i], before.idle[i]));
+        let runnables: [Runnables; Runnable::ALL.len()] =
+            std::array::from_fn(|i| now.runnables[i].since(&before.runnables[i]));
+        let woke = seconds(runnables.iter().map(|new| new.waking).sum(), 0);
+        let idle = |snap: &Snapshot| snap.cpus.iter().map(|(_, at)| at[CpuState::Idle as usize]).sum();
+        let exact = Exact { idle: seconds(idle(now), idle(before)), woke, stood };
+        let (reasons, waking) = held_to(exact, seconds(now.runnable, before.runnable), looks);
+        let woken: [f64; 2] = std::array::from_fn(|i| seconds(now.woken_idle[i], before.woken_idle[i]));
+        Idled {
+            beside: beside_queues(&runnables, looks, woken, reasons),
+            wakings: runnables.iter().map(|new| new.wakings).sum(),
+            reasons,
+            waking,
+            runnables,
+            woke,
+        }
+    }
+
+    /// Seconds idle for a reason; `None` for one that looks do not tell apart.
+    fn spent(&self, reason: IdleReason) -> Option<f64> {
+        match reason {
+            IdleReason::WakeUp => Some(self.waking),
+            reason => self.reasons.get(reason as usize).copied(),
+        }
+    }
+
+    /// Seconds idle by reason.
+    pub fn by_reason(&self) -> [f64; IdleReason::ALL.len()] {
+        IdleReason::ALL.map(|reason| self.spent(reason).unwrap_or(0.0))
+    }
+
+    /// Table `idle_time`.
+    pub fn table(&self, t: f64) -> Table {
+        let mut rows = idle_time::Rows::new();
+        rows.push(idle_time::Row { time: Some(t), spent: Per::new(|reason| self.spent(reason)) });
+        rows.finish()
+    }
+
+    /// Table `runnable`.
+    pub fn runnable_table(&self, t: f64) -> Table {
+        let mut rows = runnable::Rows::new();
+        for ((reason, new), idle) in Runnable::ALL.iter().zip(self.runnables).zip(self.beside) {
+            if new.count > 0 || idle > 0.0 {
+                rows.push(runnable::Row {
+                    time: Some(t),
+                    reason: Some(*reason),
+                    count: Some(new.count),
+                    queued: Some(new.queued as f64 / 1e9),
+                    waking: Some(new.waking as f64 / 1e9),
+                    idle: Some(idle),
+                });
+            }
+        }
+        rows.finish()
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,626 @@
+//! What tenants lost to each other in an interval.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use ncpu_schema::{CpuState, Grounds, Loss, tenant_losses};
+use ncpu_table::Table;
+
+use crate::engine::{Coverage, KernelLock, Lost, OTHERS, Shares, Spent, tenant};
+
+/// Losses of an interval that have a row of their own.
+const LOSSES: usize = 1024;
+
+/// Waits of a process for a spinlock.
+pub struct Spin {
+    lock: u64,
+    tgid: u32,
+    ns: u64,
+    count: u64,
+}
+
+/// `LCB_F_SPIN` and `LCB_F_MUTEX`.
+const SPINS: u32 = 1;
+const MUTEX: u32 = 32;
+
+/// Those of spinlocks among waits for kernel locks, which do not say who holds them.
+pub fn spins(kernel: &[KernelLock]) -> Vec<Spin> {
+    let exact = |row: &&KernelLock| row.stack.is_none() && row.flags & SPINS != 0 && row.flags & MUTEX == 0;
+    let spin = |row: &KernelLock| Spin { lock: row.lock, tgid: row.tgid, ns: row.spin, count: row.count };
+    kernel.iter().filter(exact).map(spin).collect()
+}
+
+/// Seconds that threads stood on run queues.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stood {
+    pub all: f64,
+    /// Threads that stood there.
+    pub threads: u32,
+    /// Seconds that threads waited for locks.
+    pub locked: f64,
+    /// Of those, the seconds of threads that stand there still, by CPU.
+    pub still: HashMap<usize, f64>,
+}
+
+/// Parts of `whole` in proportion to weights; empty without weights.
+pub fn parts<K: Copy>(whole: f64, weights: &[(K, f64)]) -> Vec<(K, f64)> {
+    let all: f64 = weights.iter().map(|(_, w)| w).sum();
+    match all > 0.0 {
+        true => weights.iter().map(|(k, w)| (*k, whole * w / all)).collect(),
+        false => Vec::new(),
+    }
+}
+
+/// Input of the losses of an interval. Tenants have the numbers of the BPF programs.
+pub struct Input<'a> {
+    /// The number that a tenant has in tables.
+    pub id: &'a dyn Fn(u32) -> u64,
+    pub shares: &'a Shares,
+    pub lost: &'a [Lost],
+    pub spins: &'a [Spin],
+    /// How much of the time contentions were counted in.
+    pub coverage: Coverage,
+    /// CPU-seconds that the hypervisor took.
+    pub steal: f64,
+    /// Tenants by process.
+    pub processes: &'a HashMap<u32, u32>,
+    pub queued: &'a HashMap<u32, Stood>,
+    /// Bytes of memory that each took.
+    pub taken: &'a BTreeMap<u32, f64>,
+    /// Bytes of files that each wrote and that devices may not have yet.
+    pub dirtied: &'a BTreeMap<u32, f64>,
+}
+
+/// A row of losses, by numbers of tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    victim: u64,
+    culprit: Option<u64>,
+    cause: Loss,
+    /// The kernel lock or the device.
+    at: Option<u64>,
+    grounds: Grounds,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sum {
+    /// Seconds of threads.
+    threads: f64,
+    /// Seconds of CPUs.
+    cpus: f64,
+    count: u64,
+}
+
+impl Sum {
+    fn of_threads(threads: f64) -> Sum {
+        Sum { threads, ..Sum::default() }
+    }
+
+    fn add(&mut self, other: Sum) {
+        self.threads += other.threads;
+        self.cpus += other.cpus;
+        self.count += other.count;
+    }
+}
+
+/// The losses of an interval by victim, culprit and cause.
+pub fn sum(input: &Input<'_>) -> BTreeMap<Key, Sum> {
+    let packets = packets_of(&input.shares.spent);
+    let mut losses = Losses {
+        // Without senders of packets the network's softirqs are nobody's.
+        of_network: if packets.is_empty() { 0.0 } else { network_part(input.lost, &input.shares.spent) },
+        packets,
+        queues: Scales::of_queues(input),
+        locks: Scales::of_locks(input),
+        holders: holders(input.lost),
+        sums: BTreeMap::new(),
+        by_cpu: BTreeMap::new(),
+        network: HashMap::new(),
+        devices: BTreeMap::new(),
+        input,
+    };
+    input.lost.iter().for_each(|row| losses.traced(row));
+    losses.of_devices();
+    losses.on_queues();
+    losses.spins();
+    losses.steal();
+    losses.interrupted();
+    losses.sums
+}
+
+/// By how much to multiply what was counted for a tenant, whose sum is known exactly: what was counted comes from samples, and waits
+/// may have begun before the interval.
+struct Scales {
+    counted: HashMap<u32, f64>,
+    exact: fn(&Stood) -> f64,
+}
+
+impl Scales {
+    fn of_queues(input: &Input<'_>) -> Scales {
+        let mut counted: HashMap<u32, f64> = HashMap::new();
+        let on_queue = |row: &&Lost| [Lost::QUEUE, Lost::QUOTA, Lost::SOFTIRQ].contains(&row.cause);
+        for row in input.lost.iter().filter(on_queue) {
+            *counted.entry(row.victim).or_default() += row.threads as f64 / 1e9;
+        }
+        for (number, stood) in input.queued {
+            *counted.entry(*number).or_default() += stood.still.values().sum::<f64>();
+        }
+        Scales { counted, exact: |stood| stood.all }
+    }
+
+    /// Contentions may be counted in short windows; threads' time in locks is exact.
+    fn of_locks(input: &Input<'_>) -> Scales {
+        let mut counted: HashMap<u32, f64> = HashMap::new();
+        for row in input.lost.iter().filter(|row| row.cause == Lost::LOCK) {
+            *counted.entry(row.victim).or_default() += input.coverage.of(row.threads) as f64 / 1e9;
+        }
+        Scales { counted, exact: |stood| stood.locked }
+    }
+
+    /// Seconds that were counted.
+    fn counted(&self, number: u32) -> f64 {
+        self.counted.get(&number).copied().unwrap_or(0.0)
+    }
+
+    fn of(&self, number: u32, queued: &HashMap<u32, Stood>) -> f64 {
+        let (counted, exact) = (self.counted(number), queued.get(&number).map_or(0.0, self.exact));
+        if counted > exact { exact / counted } else { 1.0 }
+    }
+}
+
+/// The tenants that held each kernel lock while others waited for it, and for how long.
+fn holders(lost: &[Lost]) -> HashMap<u64, Vec<(u32, f64)>> {
+    let mut holders: HashMap<u64, Vec<(u32, f64)>> = HashMap::new();
+    for row in lost.iter().filter(|row| row.cause == Lost::LOCK && row.lock != OTHERS) {
+        if let Some(culprit) = row.culprit {
+            holders.entry(row.lock).or_default().push((culprit, row.threads as f64));
+        }
+    }
+    holders
+}
+
+/// The losses while they are summed.
+struct Losses<'a> {
+    input: &'a Input<'a>,
+    queues: Scales,
+    locks: Scales,
+    holders: HashMap<u64, Vec<(u32, f64)>>,
+    packets: Vec<(u32, f64)>,
+    /// The part of the kernel's softirqs that are lost to the senders of packets.
+    of_network: f64,
+    sums: BTreeMap<Key, Sum>,
+    /// Seconds and number of waits on the queue of a CPU of which it is not known behind whom.
+    by_cpu: BTreeMap<(u32, usize), (f64, u64)>,
+    /// CPU-seconds of softirqs of the network, by whom they interrupted.
+    network: HashMap<u32, f64>,
+    devices: BTreeMap<(u32, u64), Served>,
+}
+
+impl Losses<'_> {
+    fn add(
+        &mut self,
+        victim: u32,
+        culprit: Option<u32>,
+        cause: Loss,
+        at: Option<u64>,
+        grounds: Grounds,
+        sum: Sum,
+    ) {
+        let id = self.input.id;
+        let key = Key { victim: id(victim), culprit: culprit.map(id), cause, at, grounds };
+        self.sums.entry(key).or_default().add(sum);
+    }
+
+    /// Adds a row of the BPF programs, or keeps it for the steps that follow.
+    fn traced(&mut self, row: &Lost) {
+        let (victim, queued) = (row.victim, self.input.queued);
+        let scale = match row.cause {
+            Lost::NETWORK | Lost::DEVICE | Lost::RECLAIM | Lost::LIMIT => 1.0,
+            Lost::LOCK => self.locks.of(victim, queued) * self.input.coverage.of(1_000_000) as f64 / 1e6,
+            _ => self.queues.of(victim, queued),
+        };
+        let sum = Sum {
+            threads: scale * row.threads as f64 / 1e9,
+            cpus: scale * row.cpus as f64 / 1e9,
+            count: row.count,
+        };
+        match (row.cause, row.culprit) {
+            // Without a row of its own: it is in the accounts of the threads that stood there, as time of which no more is known.
+            (Lost::QUEUE | Lost::SOFTIRQ | Lost::QUOTA, _) if row.unplaced => {}
+            (Lost::QUOTA, _) => self.add(victim, Some(victim), Loss::Quota, None, Grounds::Traced, sum),
+            (Lost::LOCK, culprit) => self.at_lock(victim, culprit, row.lock, sum),
+            (Lost::SOFTIRQ, _) => self.behind_softirqs(victim, sum),
+            (Lost::DEVICE, culprit) => {
+                self.devices.entry((victim, row.lock)).or_default().add(row, culprit);
+            }
+            (Lost::RECLAIM, _) => self.reclaim(victim, sum),
+            (Lost::LIMIT, Some(_)) => {
+                self.add(victim, Some(victim), Loss::MemoryLimit, None, Grounds::Traced, sum);
+            }
+            (Lost::LIMIT, None) => self.add(victim, None, Loss::MemoryLimit, None, Grounds::Unknown, sum),
+            (Lost::NETWORK, _) => *self.network.entry(victim).or_default() += sum.cpus,
+            // The CPU does not know any more what it ran, or not yet.
+            (_, None) => {
+                let cpu = (row.lock as usize).saturating_sub(1);
+                let stood = self.by_cpu.entry((victim, cpu)).or_default();
+                stood.0 += sum.threads;
+                stood.1 += sum.count;
+            }
+            (_, Some(tenant::IDLE)) => {
+                self.add(victim, Some(tenant::KERNEL), Loss::WakeUp, None, Grounds::Traced, sum);
+            }
+            (_, culprit) => self.add(victim, culprit, Loss::RunQueue, None, Grounds::Traced, sum),
+        }
+    }
+
+    /// A wait for a kernel lock. Where nobody held it at that moment, or a thread that has gone, it is lost to the tenants
+    /// that others waited for.
+    fn at_lock(&mut self, victim: u32, culprit: Option<u32>, lock: u64, sum: Sum) {
+        let at = Some(lock);
+        if culprit.is_some() {
+            return self.add(victim, culprit, Loss::KernelLock, at, Grounds::Traced, sum);
+        }
+        let known = parts(sum.threads, self.holders.get(&lock).map_or(&[], Vec::as_slice));
+        if known.is_empty() {
+            self.add(victim, None, Loss::KernelLock, at, Grounds::Unknown, sum);
+        }
+        for (culprit, threads) in known {
+            let sum = Sum::of_threads(threads);
+            self.add(victim, Some(culprit), Loss::KernelLock, at, Grounds::Shares, sum);
+        }
+    }
+
+    /// A wait behind a thread of the kernel that served softirqs.
+    fn behind_softirqs(&mut self, victim: u32, sum: Sum) {
+        for (sender, part) in parts(self.of_network, &self.packets) {
+            let sum = Sum { threads: sum.threads * part, cpus: sum.cpus * part, count: 0 };
+            self.add(victim, Some(sender), Loss::Network, None, Grounds::Shares, sum);
+        }
+        let rest = 1.0 - self.of_network;
+        if rest > 0.0 {
+            let sum = Sum { threads: sum.threads * rest, cpus: sum.cpus * rest, count: sum.count };
+            self.add(victim, Some(tenant::KERNEL), Loss::RunQueue, None, Grounds::Traced, sum);
+        }
+    }
+
+    /// Freeing memory that others took.
+    fn reclaim(&mut self, victim: u32, sum: Sum) {
+        let takers: Vec<(u32, f64)> = self.input.taken.iter().map(|(n, bytes)| (*n, *bytes)).collect();
+        let known = parts(sum.threads, &takers);
+        if known.is_empty() {
+            self.add(victim, None, Loss::Reclaim, None, Grounds::Unknown, sum);
+        }
+        for (taker, threads) in known {
+            let count = if taker == victim { sum.count } else { 0 };
+            let sum = Sum { threads, cpus: 0.0, count };
+            self.add(victim, Some(taker), Loss::Reclaim, None, Grounds::Shares, sum);
+        }
+    }
+
+    fn of_devices(&mut self) {
+        let dirtied: Vec<(u32, f64)> = self.input.dirtied.iter().map(|(n, bytes)| (*n, *bytes)).collect();
+        for ((victim, device), served) in std::mem::take(&mut self.devices) {
+            for (culprit, threads) in served.losses(victim, &dirtied) {
+                let grounds = if culprit.is_some() { Grounds::Shares } else { Grounds::Unknown };
+                let count = if culprit == Some(victim) { served.count } else { 0 };
+                let sum = Sum { threads, cpus: 0.0, count };
+                self.add(victim, culprit, Loss::Device, Some(device), grounds, sum);
+            }
+        }
+    }
+
+    /// Waits on run queues of which it was not traced behind whom: the CPU ran for its tenants.
+    fn on_queues(&mut self) {
+        let queued = self.input.queued;
+        for (&number, stood) in queued {
+            let scale = self.queues.of(number, queued);
+            for (cpu, seconds) in &stood.still {
+                self.by_cpu.entry((number, *cpu)).or_default().0 += seconds * scale;
+            }
+            // Waits that were too short to ask behind whom.
+            let short = stood.all - self.queues.counted(number);
+            if short > 0.0 {
+                self.add(number, None, Loss::RunQueue, None, Grounds::Unknown, Sum::of_threads(short));
+            }
+        }
+        for ((victim, cpu), (seconds, count)) in std::mem::take(&mut self.by_cpu) {
+            // A thread does not stand behind itself.
+            let threads = f64::from(queued.get(&victim).map_or(1, |stood| stood.threads.max(1)));
+            let others = |(who, ns): &(u32, f64)| match *who == victim {
+                true => (*who, ns * (threads - 1.0) / threads),
+                false => (*who, *ns),
+            };
+            let ran: Vec<_> = self.input.shares.ran.get(&cpu).into_iter().flatten().map(others).collect();
+            let ran = parts(seconds, &ran);
+            if ran.is_empty() {
+                let sum = Sum { threads: seconds, cpus: 0.0, count };
+                self.add(victim, None, Loss::RunQueue, None, Grounds::Unknown, sum);
+            }
+            for (culprit, seconds) in ran.into_iter().filter(|(_, seconds)| *seconds > 0.0) {
+                let sum = Sum::of_threads(seconds);
+                self.add(victim, Some(culprit), Loss::RunQueue, None, Grounds::Shares, sum);
+            }
+        }
+    }
+
+    /// A spinlock has no owner word: waits for it are divided among the tenants that take it, by their contended acquisitions.
+    fn spins(&mut self) {
+        let Input { id, spins, coverage, processes, .. } = *self.input;
+        let mut locks: BTreeMap<u64, BTreeMap<u32, (u64, u64)>> = BTreeMap::new();
+        for spin in spins {
+            let number = processes.get(&spin.tgid).copied().unwrap_or(tenant::OTHERS);
+            let sum = locks.entry(spin.lock).or_default().entry(number).or_default();
+            sum.0 += spin.ns;
+            sum.1 += spin.count;
+        }
+        for (lock, tenants) in locks {
+            let takers: Vec<(u32, f64)> =
+                tenants.iter().map(|(number, (_, n))| (*number, *n as f64)).collect();
+            for (&victim, &(ns, count)) in &tenants {
+                let seconds = coverage.of(ns) as f64 / 1e9;
+                if lock == OTHERS {
+                    let sum = Sum { threads: seconds, cpus: seconds, count };
+                    self.add(victim, None, Loss::Spin, Some(lock), Grounds::Unknown, sum);
+                    continue;
+                }
+                for (taker, part) in parts(seconds, &takers) {
+                    let count = if id(taker) == id(victim) { count } else { 0 };
+                    let sum = Sum { threads: part, cpus: part, count };
+                    self.add(victim, Some(taker), Loss::Spin, Some(lock), Grounds::Shares, sum);
+                }
+            }
+        }
+    }
+
+    /// Time that the hypervisor took, from those that ran.
+    fn steal(&mut self) {
+        let ran: Vec<(u32, f64)> = self
+            .input
+            .shares
+            .spent
+            .iter()
+            .filter(|(number, _)| **number != tenant::IDLE)
+            .map(|(number, one)| (*number, one.at[CpuState::Program as usize] as f64))
+            .collect();
+        for (victim, seconds) in parts(self.input.steal, &ran) {
+            if seconds > 0.0 {
+                let sum = Sum { threads: seconds, cpus: seconds, count: 0 };
+                self.add(victim, None, Loss::Steal, None, Grounds::Shares, sum);
+            }
+        }
+    }
+
+    /// Interrupts, softirqs and TLB shootdowns that came while a tenant ran.
+    fn interrupted(&mut self) {
+        let packets = self.packets.clone();
+        for (&victim, one) in &self.input.shares.spent {
+            if victim == tenant::IDLE {
+                continue;
+            }
+            let at = |state: CpuState| one.at[state as usize] as f64 / 1e9;
+            let of_cpus = |seconds| Sum { threads: seconds, cpus: seconds, count: 0 };
+            let served = at(CpuState::Hardirq) + at(CpuState::Softirq);
+            // Both clocks of an interval end at slightly different moments.
+            let of_network = self.network.get(&victim).copied().unwrap_or(0.0).min(served);
+            for (sender, seconds) in parts(of_network, &packets) {
+                self.add(victim, Some(sender), Loss::Network, None, Grounds::Shares, of_cpus(seconds));
+            }
+            let rest = if packets.is_empty() { served } else { served - of_network };
+            if rest > 0.0 {
+                let sum = of_cpus(rest);
+                self.add(victim, Some(tenant::KERNEL), Loss::Interrupts, None, Grounds::Traced, sum);
+            }
+            // Only CPUs that run threads of that memory are asked to drop translations of it.
+            let flushes = at(CpuState::Tlb);
+            if flushes > 0.0 {
+                let sum = of_cpus(flushes);
+                self.add(victim, Some(victim), Loss::Shootdown, None, Grounds::Shares, sum);
+            }
+        }
+    }
+}
+
+/// Requests that a device served while threads of a tenant waited for it.
+#[derive(Clone, Debug, Default)]
+struct Served {
+    /// Seconds of the waits, and seconds that the same requests take when the device has nothing else to do.
+    waited: f64,
+    alone: f64,
+    count: u64,
+    /// Seconds by whose requests were served.
+    by: BTreeMap<u32, f64>,
+}
+
+impl Served {
+    fn add(&mut self, row: &Lost, culprit: Option<u32>) {
+        let seconds = row.threads as f64 / 1e9;
+        match culprit {
+            Some(culprit) => *self.by.entry(culprit).or_default() += seconds,
+            None => {
+                self.waited += seconds;
+                self.alone += row.cpus as f64 / 1e9;
+                self.count += row.count;
+            }
+        }
+    }
+
+    /// Seconds lost to each. The kernel asks for those that have written: `dirtied`.
+    fn losses(&self, victim: u32, dirtied: &[(u32, f64)]) -> Vec<(Option<u32>, f64)> {
+        let mut by: BTreeMap<Option<u32>, f64> = BTreeMap::new();
+        for (&number, &seconds) in &self.by {
+            let asked = if number == tenant::KERNEL { parts(seconds, dirtied) } else { Vec::new() };
+            if asked.is_empty() {
+                let known = Some(number).filter(|number| *number != tenant::KERNEL);
+                *by.entry(known).or_default() += seconds;
+            }
+            for (number, seconds) in asked {
+                *by.entry(Some(number)).or_default() += seconds;
+            }
+        }
+        // Its own requests take the time that they take.
+        if let Some(own) = by.get_mut(&Some(victim)) {
+            *own = (*own - self.alone).max(0.0);
+        }
+        let weights: Vec<(Option<u32>, f64)> = by.into_iter().collect();
+        let mut lost = parts((self.waited - self.alone).max(0.0), &weights);
+        lost.retain(|(_, seconds)| *seconds > 0.0);
+        lost
+    }
+}
+
+/// The part of the softirqs in the kernel's own threads that are the network's.
+fn network_part(lost: &[Lost], spent: &BTreeMap<u32, Spent>) -> f64 {
+    let network: u64 = lost
+        .iter()
+        .filter(|row| row.cause == Lost::NETWORK && row.victim == tenant::KERNEL)
+        .map(|row| row.cpus)
+        .sum();
+    let all = spent.get(&tenant::KERNEL).map_or(0, |one| one.at[CpuState::Softirq as usize]);
+    if all > 0 { (network as f64 / all as f64).min(1.0) } else { 0.0 }
+}
+
+/// Packets that the network's softirqs served, by tenant: packets sent to this machine's own sockets are the sender's,
+/// packets from outside the reader's.
+fn packets_of(spent: &BTreeMap<u32, Spent>) -> Vec<(u32, f64)> {
+    let sum = |of: fn(&Spent) -> u64| spent.values().map(of).sum::<u64>() as f64;
+    let (sent, received) = (sum(|one| one.sent), sum(|one| one.received));
+    let outside = (received - sent).max(0.0) / received.max(1.0);
+    let of = |(number, one): (&u32, &Spent)| (*number, one.sent as f64 + outside * one.received as f64);
+    spent.iter().map(of).filter(|(_, packets)| *packets > 0.0).collect()
+}
+
+/// Table `tenant_losses`. The smallest rows of a cause are put together.
+pub fn table(
+    t: f64,
+    losses: BTreeMap<Key, Sum>,
+    lock: &mut dyn FnMut(Loss, u64) -> String,
+    ids: &mut BTreeSet<u64>,
+) -> Table {
+    let mut sorted: Vec<(Key, Sum)> = losses.into_iter().collect();
+    sorted.sort_by(|a, b| (b.1.threads + b.1.cpus).total_cmp(&(a.1.threads + a.1.cpus)).then(a.0.cmp(&b.0)));
+    let mut rest: BTreeMap<Key, Sum> = BTreeMap::new();
+    for (key, sum) in sorted.split_off(sorted.len().min(LOSSES)) {
+        let some = |id: u64| id.min(u64::from(tenant::OTHERS));
+        let key = Key { victim: some(key.victim), culprit: key.culprit.map(some), at: None, ..key };
+        rest.entry(key).or_default().add(sum);
+    }
+    let mut rows = tenant_losses::Rows::new();
+    for (key, sum) in sorted.into_iter().chain(rest) {
+        ids.insert(key.victim);
+        ids.extend(key.culprit);
+        rows.push(tenant_losses::Row {
+            time: Some(t),
+            victim: Some(key.victim),
+            culprit: key.culprit,
+            cause: Some(key.cause),
+            lock: key.at.filter(|at| *at > OTHERS).map(|at| lock(key.cause, at)).into(),
+            threads: Some(sum.threads),
+            cpus: Some(sum.cpus),
+            count: Some(sum.count),
+            grounds: Some(key.grounds),
+        });
+    }
+    rows.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const VICTIM: u32 = 4;
+    const OTHER: u32 = 5;
+
+    fn row(cause: u32, culprit: Option<u32>, ms: u64, alone: u64) -> Lost {
+        let (threads, cpus) = (ms * 1_000_000, alone * 1_000_000);
+        Lost { victim: VICTIM, culprit, cause, lock: 9, count: 1, threads, cpus, unplaced: false }
+    }
+
+    fn served(rows: &[(Option<u32>, u64, u64)]) -> Served {
+        let mut served = Served::default();
+        for (culprit, ms, alone) in rows {
+            served.add(&row(Lost::DEVICE, *culprit, *ms, *alone), *culprit);
+        }
+        served
+    }
+
+    fn ms(losses: Vec<(Option<u32>, f64)>) -> Vec<(Option<u32>, i64)> {
+        losses.into_iter().map(|(who, seconds)| (who, (seconds * 1e3).round() as i64)).collect()
+    }
+
+    /// A wait is lost to the tenants whose requests the device served first; the victim's own request is no loss.
+    #[test]
+    fn a_wait_is_lost_to_whose_requests_were_served() {
+        // 100 ms, of which the last 10 are the victim's own.
+        let behind = served(&[(None, 100, 10), (Some(OTHER), 90, 0), (Some(VICTIM), 10, 0)]);
+        assert_eq!(ms(behind.losses(VICTIM, &[])), [(Some(OTHER), 90)]);
+        // Behind its own requests.
+        let own = served(&[(None, 100, 10), (Some(VICTIM), 100, 0)]);
+        assert_eq!(ms(own.losses(VICTIM, &[])), [(Some(VICTIM), 90)]);
+        // A device that serves many at once: the wait takes no longer than alone.
+        let beside = served(&[(None, 10, 10), (Some(OTHER), 9, 0), (Some(VICTIM), 1, 0)]);
+        assert_eq!(ms(beside.losses(VICTIM, &[])), []);
+        // The kernel writes what tenants have written; where nobody has, it is not known for whom.
+        let written = served(&[(None, 100, 0), (Some(tenant::KERNEL), 100, 0)]);
+        assert_eq!(
+            ms(written.losses(VICTIM, &[(OTHER, 3e6), (VICTIM, 1e6)])),
+            [(Some(VICTIM), 25), (Some(OTHER), 75)]
+        );
+        assert_eq!(ms(written.losses(VICTIM, &[])), [(None, 100)]);
+    }
+
+    proptest! {
+        #[test]
+        fn losses_to_a_device_are_what_was_waited_but_for_what_it_takes_alone(
+            parts in prop::collection::vec((1u32..8, 1u64..1000), 1..9), waited in 0u64..9000, alone in 0u64..9000,
+        ) {
+            let mut rows: Vec<_> = parts.iter().map(|(who, ms)| (Some(*who), *ms, 0)).collect();
+            rows.push((None, waited, alone));
+            let losses = served(&rows).losses(VICTIM, &[(OTHER, 1.0)]);
+            let sum: f64 = losses.iter().map(|(_, seconds)| seconds).sum();
+            let most = waited.saturating_sub(alone) as f64 / 1e3;
+            // All of it, or nothing where its own requests were all that was served, and took no longer than they do.
+            prop_assert!((sum - most).abs() < 1e-9 || losses.is_empty(), "{} of {}", sum, most);
+            prop_assert!(losses.iter().all(|(_, seconds)| *seconds > 0.0));
+        }
+    }
+
+    /// Time behind a thread of the kernel that serves softirqs is lost to those whose packets they were, as far as they were the network's.
+    #[test]
+    fn softirqs_are_lost_to_the_senders_of_packets() {
+        let mut softirqs = Spent::default();
+        softirqs.at[CpuState::Softirq as usize] = 400_000_000;
+        let flood = Spent { sent: 1000, ..Spent::default() };
+        let spent = BTreeMap::from([(tenant::KERNEL, softirqs), (OTHER, flood)]);
+        let mut of_kernel = row(Lost::NETWORK, None, 300, 300);
+        of_kernel.victim = tenant::KERNEL;
+        let unplaced = Lost { victim: tenant::OTHERS, unplaced: true, ..row(Lost::QUEUE, None, 999, 0) };
+        let lost = [of_kernel, row(Lost::SOFTIRQ, Some(tenant::KERNEL), 200, 200), unplaced];
+        let queued = HashMap::from([(VICTIM, Stood { all: 0.25, threads: 1, ..Stood::default() })]);
+        let shares = Shares { spent, ran: BTreeMap::new() };
+        let (none, nobody) = (BTreeMap::new(), HashMap::new());
+        let losses = sum(&Input {
+            id: &|number| number.into(),
+            shares: &shares,
+            lost: &lost,
+            spins: &[],
+            coverage: Coverage::ALL,
+            steal: 0.0,
+            processes: &nobody,
+            queued: &queued,
+            taken: &none,
+            dirtied: &none,
+        });
+        let of_victim: Vec<_> = losses
+            .iter()
+            .filter(|(key, _)| key.victim == u64::from(VICTIM))
+            .map(|(key, sum)| (key.culprit, key.cause, (sum.threads * 1e3).round() as i64))
+            .collect();
+        let expected = [
+            // Too short to ask behind whom.
+            (None, Loss::RunQueue, 50),
+            (Some(tenant::KERNEL.into()), Loss::RunQueue, 50),
+            (Some(OTHER.into()), Loss::Network, 150),
+        ];
+        assert_eq!(of_victim, expected);
+    }
+}

@@ -2,6 +2,7 @@
 //! lines, interrupts and memory, whose runs are recordings like any other.
 
 pub mod buy;
+mod cycle;
 pub mod first;
 pub mod fix;
 pub mod foretell;

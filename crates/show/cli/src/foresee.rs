@@ -173,30 +173,13 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.buy {
         return buy(args, file, &model, notes);
     }
-    let on = args
-        .on
-        .as_deref()
-        .context("--on says on which machine: as in --on 8x64x2; --machines lists those that are known")?;
-    let like = model.recorded.as_ref().map(|r| r.cpu_model.clone());
-    let mut hardware = machines::find(on, like.as_deref())?;
-    if let Some(transfer) = beside.transfer.filter(|_| machines::has_kin(&hardware)) {
-        transfer.put(&mut hardware);
-        hardware.source = format!("line transfers are those measured by ncpu bench; {}", hardware.source);
-    }
+    let mut hardware = hardware(args, &model, &beside)?;
     let mut order = match args.place {
         PlaceName::Spread => Order::Spread,
         PlaceName::Pack => Order::Pack,
         PlaceName::Fill => Order::Fill,
     };
-    match args.threads {
-        Some(Threads::Number(n)) => model.threads = foretell::active(&model, n),
-        Some(Threads::Same) => match &model.recorded {
-            Some(r) => model.threads = r.threads,
-            None if model.threads > 0 => {}
-            None => anyhow::bail!("--threads same: the model says neither `threads` nor what was recorded"),
-        },
-        None => {}
-    }
+    set_threads(args, &mut model)?;
     let (plain, cpus_before) = (model.clone(), hardware.shape.cpus());
     for fix in &fixes {
         fix.apply(&mut model, &mut hardware, &mut order)?;
@@ -232,29 +215,11 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
         notes.push("fixes are not ranked: the recorded machine is not reproduced".into());
     }
     if args.rank && reproduced && !stopped() {
-        let told = |recording: &Recording, p: &Point| {
-            let told = Told::of(recording, p.cpus, p.threads, p.throughput, p.band);
-            told.map(|told| (p.throughput, told.first))
-        };
         // Beside the fixes that the curve has already.
-        let ranked = rank::rank(&model, &hardware, last, order, &effort, &stopped, told)?;
-        answer.scatter = ranked.scatter;
-        for tried in ranked.tried {
-            let (throughput, first) = tried.told?;
-            answer.ranked.push(Fixed { fix: tried.fix.to_string(), throughput, gain: tried.gain, first });
-        }
+        rank_fixes(&mut answer, &model, &hardware, last, order, &effort, &stopped)?;
     }
     if !stopped() {
-        let hangs = foretell::hangs_on(&model, &hardware, last, order, &effort, &stopped)?;
-        let much: Vec<String> = hangs
-            .iter()
-            .filter(|(_, x)| x.ln().abs() > 0.05)
-            .take(2)
-            .map(|(name, x)| format!("{name} (times 1.5: x{x:.2})"))
-            .collect();
-        if !much.is_empty() {
-            notes.push(format!("at {} CPUs the answer hangs most on {}", last.cpus, much.join(" and on ")));
-        }
+        notes.extend(hangs_on(&model, &hardware, last, order, &effort, &stopped)?);
     }
     if stopped() {
         notes.push(format!("stopped early: {} of {} points were done", points.len(), counts.len()));
@@ -276,6 +241,78 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
     }
     print(args, &recording, &answer)?;
     Ok(if stopped() { ExitCode::from(130) } else { ExitCode::SUCCESS })
+}
+
+/// The machine that `--on` names, with line transfers measured on it where the recording has them.
+fn hardware(args: &ForeseeArgs, model: &Model, beside: &Beside) -> anyhow::Result<Hardware> {
+    let on = args
+        .on
+        .as_deref()
+        .context("--on says on which machine: as in --on 8x64x2; --machines lists those that are known")?;
+    let like = model.recorded.as_ref().map(|r| r.cpu_model.clone());
+    let mut hardware = machines::find(on, like.as_deref())?;
+    if let Some(transfer) = beside.transfer.filter(|_| machines::has_kin(&hardware)) {
+        transfer.put(&mut hardware);
+        hardware.source = format!("line transfers are those measured by ncpu bench; {}", hardware.source);
+    }
+    Ok(hardware)
+}
+
+/// Sets the number of threads that `--threads` asks for.
+fn set_threads(args: &ForeseeArgs, model: &mut Model) -> anyhow::Result<()> {
+    match args.threads {
+        Some(Threads::Number(n)) => model.threads = foretell::active(model, n),
+        Some(Threads::Same) => match &model.recorded {
+            Some(r) => model.threads = r.threads,
+            None if model.threads > 0 => {}
+            None => anyhow::bail!("--threads same: the model says neither `threads` nor what was recorded"),
+        },
+        None => {}
+    }
+    Ok(())
+}
+
+/// Tries each fix beside those of the curve, and puts them into the answer by their gain.
+fn rank_fixes(
+    answer: &mut Answer,
+    model: &Model,
+    hardware: &Hardware,
+    last: &Point,
+    order: Order,
+    effort: &Effort,
+    stopped: &(dyn Fn() -> bool + Sync),
+) -> anyhow::Result<()> {
+    let told = |recording: &Recording, p: &Point| {
+        let told = Told::of(recording, p.cpus, p.threads, p.throughput, p.band);
+        told.map(|told| (p.throughput, told.first))
+    };
+    let ranked = rank::rank(model, hardware, last, order, effort, stopped, told)?;
+    answer.scatter = ranked.scatter;
+    for tried in ranked.tried {
+        let (throughput, first) = tried.told?;
+        answer.ranked.push(Fixed { fix: tried.fix.to_string(), throughput, gain: tried.gain, first });
+    }
+    Ok(())
+}
+
+/// A note on the parameters of the model that change the answer most.
+fn hangs_on(
+    model: &Model,
+    hardware: &Hardware,
+    last: &Point,
+    order: Order,
+    effort: &Effort,
+    stopped: &(dyn Fn() -> bool + Sync),
+) -> anyhow::Result<Option<String>> {
+    let hangs = foretell::hangs_on(model, hardware, last, order, effort, stopped)?;
+    let much: Vec<String> = hangs
+        .iter()
+        .filter(|(_, x)| x.ln().abs() > 0.05)
+        .take(2)
+        .map(|(name, x)| format!("{name} (times 1.5: x{x:.2})"))
+        .collect();
+    Ok((!much.is_empty())
+        .then(|| format!("at {} CPUs the answer hangs most on {}", last.cpus, much.join(" and on "))))
 }
 
 /// Prints which of the machines on offer to buy.

@@ -83,20 +83,7 @@ impl Sim<'_> {
                 }
                 Op::Line { line, pick, activity } => {
                     let id = line + self.pick(thread, *pick);
-                    let place = self.place_of(thread);
-                    let line = &mut self.lines[id as usize];
-                    let from = line.owner.replace(place);
-                    let ns = from
-                        .map_or(0.0, |f| if f == place { OWNED_NS } else { self.hardware.move_ns(f, place) });
-                    let line = &mut self.lines[id as usize];
-                    let queue = line.free_at.saturating_sub(self.now);
-                    let ns = if queue > 0 {
-                        ns * (1.0 + CROWDED * (1.0 + queue as f64 * 1e-3 / ns).log2())
-                    } else {
-                        ns
-                    };
-                    line.free_at = line.free_at.max(self.now) + ps(ns);
-                    let time = line.free_at - self.now;
+                    let time = self.transfer(thread, id);
                     if time > 0 {
                         return self.stall(thread, Mode::Work, *activity, time);
                     }
@@ -119,39 +106,18 @@ impl Sim<'_> {
                     }
                 }
                 Op::Barrier { barrier } => {
-                    let at = *barrier as usize;
-                    let needed = self.program.barriers[at] as usize;
-                    if self.barriers[at].len() + 1 < needed {
-                        self.barriers[at].push(thread);
-                        return self.leave(thread, State::Asleep);
-                    }
-                    for waiter in std::mem::take(&mut self.barriers[at]) {
-                        self.wake_by(waiter);
+                    if !self.arrive(thread, *barrier) {
+                        return;
                     }
                 }
                 Op::Put { queue } => {
-                    let room = self.program.queues[*queue as usize];
-                    let items = &mut self.queues[*queue as usize];
-                    if items.inside >= room {
-                        items.putters.push_back(thread);
-                        self.threads[thread as usize].pc = self.back(thread);
-                        return self.leave(thread, State::Asleep);
-                    }
-                    items.inside += 1;
-                    if let Some(getter) = items.getters.pop_front() {
-                        self.wake_by(getter);
+                    if !self.put(thread, *queue) {
+                        return;
                     }
                 }
                 Op::Get { queue } => {
-                    let items = &mut self.queues[*queue as usize];
-                    if items.inside == 0 {
-                        items.getters.push_back(thread);
-                        self.threads[thread as usize].pc = self.back(thread);
-                        return self.leave(thread, State::Asleep);
-                    }
-                    items.inside -= 1;
-                    if let Some(putter) = items.putters.pop_front() {
-                        self.wake_by(putter);
+                    if !self.get(thread, *queue) {
+                        return;
                     }
                 }
                 Op::HandOver => {
@@ -173,6 +139,71 @@ impl Sim<'_> {
         }
         // No time passes in this program: a picosecond does, so that the simulation gets on.
         self.work(thread, Mode::Work, 0, 1);
+    }
+
+    /// How long a thread waits for a line, which its CPU has from now on.
+    fn transfer(&mut self, thread: u32, line: u32) -> u64 {
+        let place = self.place_of(thread);
+        let line = &mut self.lines[line as usize];
+        let from = line.owner.replace(place);
+        let mut ns = match from {
+            None => 0.0,
+            Some(from) if from == place => OWNED_NS,
+            Some(from) => self.hardware.move_ns(from, place),
+        };
+        let queue = line.free_at.saturating_sub(self.now);
+        if queue > 0 {
+            ns *= 1.0 + CROWDED * (1.0 + queue as f64 * 1e-3 / ns).log2();
+        }
+        line.free_at = line.free_at.max(self.now) + ps(ns);
+        line.free_at - self.now
+    }
+
+    /// A thread comes to a barrier: whether it was the last, and goes on.
+    fn arrive(&mut self, thread: u32, barrier: u32) -> bool {
+        let at = barrier as usize;
+        if self.barriers[at].len() + 1 < self.program.barriers[at] as usize {
+            self.barriers[at].push(thread);
+            self.leave(thread, State::Asleep);
+            return false;
+        }
+        for waiter in std::mem::take(&mut self.barriers[at]) {
+            self.wake_by(waiter);
+        }
+        true
+    }
+
+    /// Puts an item into a queue: whether there was room. Without room the thread sleeps and tries again.
+    fn put(&mut self, thread: u32, queue: u32) -> bool {
+        let room = self.program.queues[queue as usize];
+        let items = &mut self.queues[queue as usize];
+        if items.inside >= room {
+            items.putters.push_back(thread);
+            self.threads[thread as usize].pc = self.back(thread);
+            self.leave(thread, State::Asleep);
+            return false;
+        }
+        items.inside += 1;
+        if let Some(getter) = items.getters.pop_front() {
+            self.wake_by(getter);
+        }
+        true
+    }
+
+    /// Takes an item out of a queue: whether there was one. Without one the thread sleeps and tries again.
+    fn get(&mut self, thread: u32, queue: u32) -> bool {
+        let items = &mut self.queues[queue as usize];
+        if items.inside == 0 {
+            items.getters.push_back(thread);
+            self.threads[thread as usize].pc = self.back(thread);
+            self.leave(thread, State::Asleep);
+            return false;
+        }
+        items.inside -= 1;
+        if let Some(putter) = items.putters.pop_front() {
+            self.wake_by(putter);
+        }
+        true
     }
 
     /// The operation before, which is tried again.

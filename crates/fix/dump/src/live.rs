@@ -252,39 +252,10 @@ impl Subject<'_> {
         // The process runs. Whatever is protected here is unprotected by the kernel if we end.
         let mappings = target::mappings(self.pid)?;
         let mut chosen = self.choose(&mappings)?;
-        // Private mappings of files refuse, and memory whose faults the process serves itself. What of it can be written
-        // is copied while the process stands still.
-        let mut refused: Vec<Chosen> = Vec::new();
-        let (mut protected, mut others) = (Ranges::new(), Vec::new());
-        for chosen in &chosen {
-            if chosen.stored > 0 && guard.protect(&chosen.mapping, chosen.ranges.as_deref()).is_ok() {
-                protected.push((chosen.mapping.start, chosen.mapping.end));
-                continue;
-            }
-            others.push(chosen.mapping.clone());
-            if chosen.stored > 0 && chosen.mapping.write {
-                refused.push(chosen.clone());
-            }
-        }
+        let Protected { ranges: mut protected, refused, others } = protect_all(guard, &chosen);
         let mut filled = filled(&chosen, pages)?;
-        let mut early: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-        let copied = crate::live::filled(&refused, pages)?;
-        let bytes: u64 = copied.iter().map(|(start, end)| end - start).sum();
-        if bytes > COPIED {
-            return Err(Attempt::Refused(format!(
-                "{} MB of its memory cannot be protected ({}), too much to be copied while it stands still",
-                bytes / 1_000_000,
-                if refused.iter().any(|c| c.mapping.has(b"um") || c.mapping.has(b"uw")) {
-                    "it uses userfaultfd itself"
-                } else {
-                    "private mappings of files"
-                }
-            )));
-        }
-        for &(start, end) in &copied {
-            // Read once beforehand, so that what is not in memory is fetched while the process runs.
-            early.insert(start, vec![0; (end - start) as usize]);
-        }
+        // Read once beforehand, so that what is not in memory is fetched while the process runs.
+        let mut early = room_for(&refused, pages)?;
         read_all(&self.memory, &mut early)?;
         // Parsed beforehand, so that the same text need not be while the process stands still.
         let text = mappings_text(self.pid)?;
@@ -306,16 +277,7 @@ impl Subject<'_> {
         let mut added = Vec::new();
         if !newcomers.is_empty() {
             added = self.choose(&newcomers)?;
-            let mut refused = Vec::new();
-            for chosen in added.iter().filter(|c| c.stored > 0) {
-                match guard.protect(&chosen.mapping, chosen.ranges.as_deref()) {
-                    Err(_) if chosen.mapping.write => refused.push(chosen.clone()),
-                    _ => {}
-                }
-            }
-            for (start, end) in crate::live::filled(&refused, pages)? {
-                early.insert(start, vec![0; (end - start) as usize]);
-            }
+            early.append(&mut room(&crate::live::filled(&protect_all(guard, &added).refused, pages)?));
             filled.append(&mut crate::live::filled(&added, pages)?);
         }
         read_all(&self.memory, &mut early)?;
@@ -331,15 +293,7 @@ impl Subject<'_> {
         filled.extend(guard.dirty().into_iter().flat_map(|(start, end)| within(&stored, start, end)));
         join(&mut filled);
         if !added.is_empty() {
-            // Only smaps tells the flags of what was mapped at the last moment.
-            let mappings = target::mappings(self.pid)?;
-            for chosen in &mut added {
-                let with_flags =
-                    mappings.iter().find(|m| m.start <= chosen.mapping.start && chosen.mapping.start < m.end);
-                if with_flags.is_some_and(|m| m.has(b"dd")) {
-                    chosen.stored = 0;
-                }
-            }
+            leave_out_undumped(&mut added, &target::mappings(self.pid)?);
         }
         let mut new: Ranges = newcomers.iter().map(|m| (m.start, m.end)).collect();
         join(&mut new);
@@ -491,35 +445,99 @@ impl Subject<'_> {
             Err(e) => return Err(e),
         }
         output.finish(&trailer)?;
-        let bytes = |ranges: &[(u64, u64)]| ranges.iter().map(|(start, end)| end - start).sum::<u64>();
         let mut notes = std::mem::take(&mut self.notes);
-        if !trailer.lost.is_empty() {
-            notes.push(format!(
-                "{} bytes were given back by the process before they were copied: zeros stand for them",
-                bytes(&trailer.lost)
-            ));
-        }
-        if trailer.unreadable > 0 {
-            notes.push(format!("{} bytes could not be read: zeros stand for them", trailer.unreadable));
-        }
-        if trailer.late > 0 {
-            notes.push(format!(
-                "{} bytes are newer than the rest: there was no room to save them aside",
-                trailer.late
-            ));
-        }
+        notes.extend(missing(&trailer));
         Ok(Summary {
             method: method.name(),
             stopped: moment.stopped,
             elapsed: self.began.elapsed(),
             threads: moment.threads.len(),
             core: layout.size(),
-            memory: bytes(&filled),
+            memory: size(&filled),
             written: output.written(),
             faults: (counts.before, counts.after),
             saved: counts.saved,
             notes,
         })
+    }
+}
+
+fn size(ranges: &[(u64, u64)]) -> u64 {
+    ranges.iter().map(|(start, end)| end - start).sum()
+}
+
+/// Notes on memory that the core does not hold as it was.
+fn missing(trailer: &Trailer) -> Vec<String> {
+    let lost = size(&trailer.lost);
+    [
+        (lost, "were given back by the process before they were copied: zeros stand for them"),
+        (trailer.unreadable, "could not be read: zeros stand for them"),
+        (trailer.late, "are newer than the rest: there was no room to save them aside"),
+    ]
+    .into_iter()
+    .filter(|(bytes, _)| *bytes > 0)
+    .map(|(bytes, words)| format!("{bytes} bytes {words}"))
+    .collect()
+}
+
+/// Memory of which the guard was asked to keep what it holds.
+struct Protected {
+    ranges: Ranges,
+    /// Writable mappings that refused: private mappings of files, and memory whose faults the process serves itself. They are
+    /// copied while the process stands still.
+    refused: Vec<Chosen>,
+    /// All mappings that are not protected.
+    others: Vec<Mapping>,
+}
+
+fn protect_all(guard: &Guard, chosen: &[Chosen]) -> Protected {
+    let mut all = Protected { ranges: Ranges::new(), refused: Vec::new(), others: Vec::new() };
+    for chosen in chosen {
+        let mapping = &chosen.mapping;
+        if chosen.stored > 0 && guard.protect(mapping, chosen.ranges.as_deref()).is_ok() {
+            all.ranges.push((mapping.start, mapping.end));
+            continue;
+        }
+        all.others.push(mapping.clone());
+        if chosen.stored > 0 && mapping.write {
+            all.refused.push(chosen.clone());
+        }
+    }
+    all
+}
+
+/// Room for copies of memory, by its address.
+fn room(ranges: &[(u64, u64)]) -> BTreeMap<u64, Vec<u8>> {
+    ranges.iter().map(|&(start, end)| (start, vec![0; (end - start) as usize])).collect()
+}
+
+/// Room for copies of mappings that cannot be protected.
+fn room_for(refused: &[Chosen], pages: &PageMap) -> Result<BTreeMap<u64, Vec<u8>>, Attempt> {
+    let copied = filled(refused, pages)?;
+    let bytes = size(&copied);
+    if bytes <= COPIED {
+        return Ok(room(&copied));
+    }
+    Err(Attempt::Refused(format!(
+        "{} MB of its memory cannot be protected ({}), too much to be copied while it stands still",
+        bytes / 1_000_000,
+        if refused.iter().any(|c| c.mapping.has(b"um") || c.mapping.has(b"uw")) {
+            "it uses userfaultfd itself"
+        } else {
+            "private mappings of files"
+        }
+    )))
+}
+
+/// Stores nothing of mappings that the process excludes from cores. Only smaps has the flags of what was mapped at the last
+/// moment.
+fn leave_out_undumped(added: &mut [Chosen], mappings: &[Mapping]) {
+    for chosen in added {
+        let start = chosen.mapping.start;
+        let with_flags = mappings.iter().find(|m| m.start <= start && start < m.end);
+        if with_flags.is_some_and(|m| m.has(b"dd")) {
+            chosen.stored = 0;
+        }
     }
 }
 

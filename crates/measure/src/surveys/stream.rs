@@ -90,6 +90,51 @@ type Span = (u64, u64);
 /// Results of a thread: its spans of every time, the error of each array, the change of its clock's speed.
 type Told = (Vec<[Span; 4]>, [f64; 3], f64);
 
+/// The threads of a run.
+struct Team<'a> {
+    /// The CPUs that they are bound to, in turn.
+    order: Option<&'a [u32]>,
+    barrier: Barrier,
+    workers: usize,
+    /// Whether each has a CPU of its own to wait on.
+    spin: bool,
+    times: usize,
+}
+
+impl Team<'_> {
+    /// What one thread does with its part of the arrays.
+    fn work(&self, r: &Request<'_>, index: usize, mut part: Part<'_>) -> Result<Told, Failure> {
+        let placed = (|| {
+            if let Some(order) = self.order {
+                place::bind(order[index % order.len()])?;
+            }
+            r.plan.memory.apply(r.machine)
+        })();
+        if let Err(e) = placed {
+            self.barrier.break_up();
+            return Err(Failure::Failed(e.to_string()));
+        }
+        let gone = |_| Failure::Failed(String::new());
+        part.fill();
+        let pace = look().pace;
+        let mut spans = Vec::with_capacity(self.times);
+        for _ in 0..self.times {
+            let mut row = [(0, 0); 4];
+            for (which, span) in row.iter_mut().enumerate() {
+                self.barrier.wait(self.workers as u32, self.spin).map_err(gone)?;
+                let begin = now();
+                part.kernel(which);
+                *span = (begin, now());
+            }
+            spans.push(row);
+        }
+        let wants = expected(self.times);
+        let errors = [error(part.a, wants[0]), error(part.b, wants[1]), error(part.c, wants[2])];
+        let paces = [pace, look().pace];
+        Ok((spans, errors, paces[0].max(paces[1]) as f64 / paces[0].min(paces[1]).max(1) as f64))
+    }
+}
+
 fn run(r: &Request<'_>) -> Result<Report, Failure> {
     let order = r.plan.place.order(r.machine).map_err(|e| Failure::Failed(e.to_string()))?;
     r.plan.memory.check(r.machine).map_err(|e| Failure::Failed(e.to_string()))?;
@@ -121,37 +166,9 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
         parts.extend(slices.map(|((a, b), c)| Part { a, b, c }));
     }
     let usable = order.as_ref().map_or(r.machine.online.and(&r.machine.allowed).len(), Vec::len);
-    let (workers, spin, barrier) = (parts.len(), parts.len() <= usable, Barrier::default());
-    let work = |index: usize, mut part: Part<'_>| -> Result<Told, Failure> {
-        let placed = (|| {
-            if let Some(order) = &order {
-                place::bind(order[index % order.len()])?;
-            }
-            r.plan.memory.apply(r.machine)
-        })();
-        if let Err(e) = placed {
-            barrier.break_up();
-            return Err(Failure::Failed(e.to_string()));
-        }
-        let gone = |_| Failure::Failed(String::new());
-        part.fill();
-        let pace = look().pace;
-        let mut spans = Vec::with_capacity(times);
-        for _ in 0..times {
-            let mut row = [(0, 0); 4];
-            for (which, span) in row.iter_mut().enumerate() {
-                barrier.wait(workers as u32, spin).map_err(gone)?;
-                let begin = now();
-                part.kernel(which);
-                *span = (begin, now());
-            }
-            spans.push(row);
-        }
-        let wants = expected(times);
-        let errors = [error(part.a, wants[0]), error(part.b, wants[1]), error(part.c, wants[2])];
-        let paces = [pace, look().pace];
-        Ok((spans, errors, paces[0].max(paces[1]) as f64 / paces[0].min(paces[1]).max(1) as f64))
-    };
+    let (workers, spin) = (parts.len(), parts.len() <= usable);
+    let team = Team { order: order.as_deref(), barrier: Barrier::default(), workers, spin, times };
+    let work = |index: usize, part: Part<'_>| team.work(r, index, part);
     let outcomes: Vec<Result<Told, Failure>> = std::thread::scope(|scope| {
         let work = &work;
         let started: Vec<_> =

@@ -185,16 +185,7 @@ pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
         ([], Some(_)) => Some(Subject::running(&args.target, None)?),
         (command, _) => Some(Subject::measured(command, metric, None, None)?),
     };
-    let target = match (&subject, &args.target.cgroup) {
-        (Some(subject), _) if !args.target.all => match (&subject.target, args.command.is_empty()) {
-            (ncpu_observe_core::program::Target::Tree(pid), true) => Counted::Tree(*pid),
-            (ncpu_observe_core::program::Target::Tree(pid), false) => Counted::Program(*pid),
-            _ => Counted::Cpus,
-        },
-        (_, Some(path)) => Counted::Cgroup(path.clone()),
-        _ if by == ByArg::Process => Counted::Processes,
-        _ => Counted::Cpus,
-    };
+    let target = counted(&args, by, subject.as_ref());
     let by_cpu = matches!(by, ByArg::Cpu | ByArg::Core | ByArg::Package | ByArg::Node);
     let words = subject.as_ref().map_or_else(|| args.target.words(), |s| s.words.clone());
     let mut counters = Collector::begin(Options { target, events, by_cpu })?;
@@ -231,33 +222,7 @@ pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
     if let Some(subject) = &mut subject {
         subject.release()?;
     }
-    let until_end = subject.is_some();
-    let reports = args.count.unwrap_or(if every.is_some() || until_end { u64::MAX } else { 1 });
-    let step = every.unwrap_or(if until_end { Duration::MAX } else { Duration::from_secs(1) });
-    let mut due = Duration::ZERO;
-    let mut ended = false;
-    for done in 0..reports {
-        // Times lie on a grid, so that reports do not drift; those that cannot be kept are left out.
-        due = due.saturating_add(step).max(started.elapsed());
-        ended = wait(started.checked_add(due), subject.as_ref(), &stop)?;
-        let stopped = stop.load(Ordering::Relaxed);
-        if stopped && !until_end && done > 0 {
-            break;
-        }
-        let table = counters.sample()?;
-        report.one(&table, tell(&mut counters))?;
-        if stopped || ended {
-            break;
-        }
-    }
-    if let Some(subject) = &subject
-        && !ended
-        && !args.command.is_empty()
-        && !stop.load(Ordering::Relaxed)
-    {
-        // The reports asked for are out; the command's status is ncpu's.
-        wait(None, Some(subject), &stop)?;
-    }
+    take_reports(&mut report, &mut counters, subject.as_ref(), every, &stop)?;
     let used = subject.as_ref().and_then(Subject::ended);
     if let (Some(used), Format::Text) = (used, args.select.format()) {
         let (user, system) = (used.user, used.system);
@@ -272,6 +237,58 @@ pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
     }
     report.finish()?;
     Ok(subject.map_or(ExitCode::SUCCESS, |s| s.exit_code(used)))
+}
+
+/// Whose events are counted.
+fn counted(args: &CountersArgs, by: ByArg, subject: Option<&Subject>) -> Counted {
+    match (subject, &args.target.cgroup) {
+        (Some(subject), _) if !args.target.all => match (&subject.target, args.command.is_empty()) {
+            (ncpu_observe_core::program::Target::Tree(pid), true) => Counted::Tree(*pid),
+            (ncpu_observe_core::program::Target::Tree(pid), false) => Counted::Program(*pid),
+            _ => Counted::Cpus,
+        },
+        (_, Some(path)) => Counted::Cgroup(path.clone()),
+        _ if by == ByArg::Process => Counted::Processes,
+        _ => Counted::Cpus,
+    }
+}
+
+/// Counts until all reports are out and the command, if any, has ended.
+fn take_reports(
+    report: &mut Report<'_>,
+    counters: &mut Collector,
+    subject: Option<&Subject>,
+    every: Option<Duration>,
+    stop: &AtomicBool,
+) -> anyhow::Result<()> {
+    let until_end = subject.is_some();
+    let reports = report.args.count.unwrap_or(if every.is_some() || until_end { u64::MAX } else { 1 });
+    let step = every.unwrap_or(if until_end { Duration::MAX } else { Duration::from_secs(1) });
+    let mut due = Duration::ZERO;
+    let mut ended = false;
+    for done in 0..reports {
+        // Times lie on a grid, so that reports do not drift; those that cannot be kept are left out.
+        due = due.saturating_add(step).max(report.since.elapsed());
+        ended = wait(report.since.checked_add(due), subject, stop)?;
+        let stopped = stop.load(Ordering::Relaxed);
+        if stopped && !until_end && done > 0 {
+            break;
+        }
+        let table = counters.sample()?;
+        report.one(&table, tell(counters))?;
+        if stopped || ended {
+            break;
+        }
+    }
+    if let Some(subject) = subject
+        && !ended
+        && !report.args.command.is_empty()
+        && !stop.load(Ordering::Relaxed)
+    {
+        // The reports asked for are out; the command's status is ncpu's.
+        wait(None, Some(subject), stop)?;
+    }
+    Ok(())
 }
 
 /// The events asked for, or the view's. One line names those that are missing because there is no PMU.

@@ -382,10 +382,9 @@ fn report(
     own_stdout: bool,
     again: Option<&str>,
 ) -> anyhow::Result<()> {
-    let purpose = recording.purpose();
     let incomplete = ncpu_report::incomplete::words(recording);
     let notes: Vec<String> = incomplete.iter().chain(&recording.manifest.notes).cloned().collect();
-    let scale = (purpose == Purpose::Scale)
+    let scale = (recording.purpose() == Purpose::Scale)
         .then(|| Scale::read(recording.tables.values(), &recording.manifest.command.join(" "), &notes));
     if args.html.is_some() || args.open {
         let page = match &scale {
@@ -398,58 +397,96 @@ fn report(
             crate::out::open(&file)?;
         }
     }
-    let observed = matches!(purpose, Purpose::Run | Purpose::Watch | Purpose::Locks | Purpose::Foresee);
+    let observed = is_observed(recording);
     // The onion and the curves have a place for notes; a table has none.
     let noted = args.table.is_none() && args.select.format() == Format::Text && (observed || scale.is_some());
     if let Some(words) = incomplete.filter(|_| !noted) {
         say!("ncpu: {words}");
     }
-    let tables = match args.table.as_deref() {
-        None if purpose == Purpose::Numa && args.select.format() == Format::Text => {
-            let numa = ncpu_report::numa::Numa::read(recording)?;
-            return crate::out::put(&ncpu_report::numa::render(&numa, text_width(), false));
+    let text = match args.table {
+        None if args.select.format() == Format::Text => text(recording, args, scale.as_ref(), again)?,
+        _ => None,
+    };
+    if let Some(text) = text {
+        // A blank line between what the command said and the report.
+        return crate::out::put(&if own_stdout { format!("\n{text}") } else { text });
+    }
+    let select = args.select.select();
+    let mut printer = args.select.printer()?;
+    for table in chosen_tables(recording, args, observed)? {
+        let table = select.apply(table)?;
+        // A program that reads tables does not read standard error.
+        let table = match args.select.format() {
+            Format::Text => table,
+            _ => ncpu_report::incomplete::marked(recording, table),
+        };
+        printer.table(&table)?;
+    }
+    Ok(printer.finish()?)
+}
+
+/// The report for people; `None` where a recording has nothing but its tables.
+fn text(
+    recording: &Recording,
+    args: &ReportArgs,
+    scale: Option<&Scale>,
+    again: Option<&str>,
+) -> anyhow::Result<Option<String>> {
+    let width = text_width();
+    if recording.purpose() == Purpose::Numa {
+        return Ok(Some(ncpu_report::numa::render(&ncpu_report::numa::Numa::read(recording)?, width, false)));
+    }
+    if let Some((scale, points)) = scale.zip(recording.tables.get("scale")) {
+        let points = args.select.select().apply(points.clone())?;
+        return Ok(Some(ncpu_report::scale::render(scale, &points, width)));
+    }
+    if !is_observed(recording) && !recording.tables.is_empty() {
+        return Ok(None);
+    }
+    if args.tenants.is_given() {
+        return Ok(Some(ncpu_report::tenants::render(&args.tenants.read(recording)?, width)));
+    }
+    let onion = Onion::peel(recording)?;
+    let mut text = match args.verbose {
+        true => {
+            let lives = ncpu_report::thread_time::ThreadTime::of(recording)?.render(width);
+            format!("{}{lives}", render(&onion, width))
         }
-        None if args.select.format() == Format::Text
-            && let Some((scale, points)) = scale.as_ref().zip(recording.tables.get("scale")) =>
-        {
-            let points = args.select.select().apply(points.clone())?;
-            return crate::out::put(&ncpu_report::scale::render(scale, &points, text_width()));
-        }
+        false => ncpu_report::findings::render(&onion, &Findings::of(recording)?, width),
+    };
+    text += &ncpu_report::served::Requests::of(recording)?.render(width, args.verbose);
+    let kinds: &[Length] = if args.verbose { &Length::ALL } else { &[Length::Call] };
+    if let Some(percentiles) = ncpu_report::lengths::of_recording(recording, kinds)? {
+        text += &format!("\n{}", ncpu_table::render_text(&percentiles, width));
+    }
+    if let Some(again) = again.filter(|_| !args.verbose && !onion.short) {
+        text += &format!("more: ncpu report -v{again} · ncpu why N{again}\n");
+    }
+    if args.timeline {
+        let timeline = over_time(recording)?;
+        text.push('\n');
+        text += &timeline::render(&timeline, &timeline.onions(recording)?, width);
+    }
+    Ok(Some(text))
+}
+
+/// Whether a recording holds what an observation, or a prediction of one, consists of.
+fn is_observed(recording: &Recording) -> bool {
+    matches!(recording.purpose(), Purpose::Run | Purpose::Watch | Purpose::Locks | Purpose::Foresee)
+}
+
+/// The tables that were asked for.
+fn chosen_tables(
+    recording: &Recording,
+    args: &ReportArgs,
+    observed: bool,
+) -> anyhow::Result<Vec<ncpu_table::Table>> {
+    Ok(match args.table.as_deref() {
         // A recording of a command that looks once: it has nothing but its tables.
         None if !observed && !recording.tables.is_empty() => recording.tables.values().cloned().collect(),
-        None if args.tenants.is_given() && args.select.format() == Format::Text => {
-            let tenancy = args.tenants.read(recording)?;
-            return crate::out::put(&ncpu_report::tenants::render(&tenancy, text_width()));
-        }
         None if args.tenants.is_given() => {
             let tenancy = args.tenants.read(recording)?;
             vec![tenancy.table(), tenancy.ledger()]
-        }
-        None if args.select.format() == Format::Text => {
-            let onion = Onion::peel(recording)?;
-            let mut text = match args.verbose {
-                true => {
-                    let lives = ncpu_report::thread_time::ThreadTime::of(recording)?.render(text_width());
-                    format!("{}{lives}", render(&onion, text_width()))
-                }
-                false => ncpu_report::findings::render(&onion, &Findings::of(recording)?, text_width()),
-            };
-            let width = text_width();
-            text += &ncpu_report::served::Requests::of(recording)?.render(width, args.verbose);
-            let kinds: &[Length] = if args.verbose { &Length::ALL } else { &[Length::Call] };
-            if let Some(percentiles) = ncpu_report::lengths::of_recording(recording, kinds)? {
-                text += &format!("\n{}", ncpu_table::render_text(&percentiles, text_width()));
-            }
-            if let Some(again) = again.filter(|_| !args.verbose && !onion.short) {
-                text += &format!("more: ncpu report -v{again} · ncpu why N{again}\n");
-            }
-            if args.timeline {
-                let timeline = over_time(recording)?;
-                text.push('\n');
-                text += &timeline::render(&timeline, &timeline.onions(recording)?, text_width());
-            }
-            // A blank line between what the command said and the report.
-            return crate::out::put(&if own_stdout { format!("\n{text}") } else { text });
         }
         Some("tenants") => vec![args.tenants.read(recording)?.table()],
         Some("ledger") => vec![args.tenants.read(recording)?.ledger()],
@@ -476,19 +513,7 @@ fn report(
                 return Err(no_table(name, layers.chain(recording.tables.keys().map(String::as_str))));
             }
         },
-    };
-    let select = args.select.select();
-    let mut printer = args.select.printer()?;
-    for table in tables {
-        let table = select.apply(table)?;
-        // A program that reads tables does not read standard error.
-        let table = match args.select.format() {
-            Format::Text => table,
-            _ => ncpu_report::incomplete::marked(recording, table),
-        };
-        printer.table(&table)?;
-    }
-    Ok(printer.finish()?)
+    })
 }
 
 fn over_time(recording: &Recording) -> anyhow::Result<Timeline> {

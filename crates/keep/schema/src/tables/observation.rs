@@ -127,6 +127,7 @@ tables! {
         at "at": Word<CpuState>, "where the CPU was, as in samples; null of off-cpu, and where stacks of several were put together" since 8;
         class "class": Word<SampleClass>, "what it was doing there, as in samples" since 8;
         lock "lock": Text, "on CPU in a futex call: the user lock that it is for, as in user_locks; null in other code" since 8;
+        waits "waits": Int [None Count], "of off-cpu: the waits that the samples stand for" since 9;
     }
 
     /// Kernel locks by process. Exact, but where more contentions came than tracing may cost: those were counted in short windows, and

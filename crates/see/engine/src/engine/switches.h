@@ -350,8 +350,7 @@ static __always_inline void off_done(struct cpu_slot *s, __u32 tgid, struct task
 {
 	if (!r->off_stack)
 		return;
-	add_lock(lock_slot(s, 1, r->off_stack, tgid, KIND_OFF | r->off_wait), 0,
-		 ns * r->off_weight, 1);
+	add_lock(lock_slot(s, 1, r->off_stack, tgid, KIND_OFF | r->off_wait), r->off_weight, ns * r->off_weight, 1);
 	r->off_stack = 0;
 }
 

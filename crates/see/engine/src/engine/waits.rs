@@ -114,8 +114,10 @@ pub struct OffCpu {
     pub stack: u64,
     /// Why.
     pub wait: Wait,
-    /// Times off CPU.
+    /// Times off CPU whose stack was walked.
     pub count: u64,
+    /// Times off CPU that these stand for.
+    pub waits: u64,
     /// ns off CPU.
     pub time: u64,
 }
@@ -305,6 +307,7 @@ impl Waits for OffCpu {
     }
     fn add(&mut self, other: &Self) {
         self.count += other.count;
+        self.waits += other.waits;
         self.time += other.time;
     }
 }
@@ -445,7 +448,8 @@ impl Locks {
             let behind = (lock != OTHERS).then(|| lock.saturating_sub(2) as u32);
             self.queued.push(Queued { at: state(low), behind, count, time: block, max });
         } else if kind & KIND_OFF != 0 {
-            self.off_cpu.push(OffCpu { stack: row.stack, wait: Wait::from(low), count, time: block });
+            let (stack, wait) = (row.stack, Wait::from(low));
+            self.off_cpu.push(OffCpu { stack, wait, count, waits: spin, time: block });
         } else if kind & KIND_PATH != 0 {
             self.path.push(Charged {
                 tgid,
@@ -540,7 +544,7 @@ mod tests {
         assert_eq!((queued[0].at, queued[0].behind, queued[0].time), (CpuState::Others, Some(42), 20));
         assert_eq!(told(with(OTHERS, 0, KIND_QUEUE)).queued[0].behind, None);
         let off = told(with(0, 77, KIND_OFF | 4)).off_cpu;
-        assert_eq!((off[0].stack, off[0].wait, off[0].time), (77, Wait::Io, 20));
+        assert_eq!((off[0].stack, off[0].wait, off[0].waits, off[0].time), (77, Wait::Io, 10, 20));
         let path = told(with(2 << 48 | 36 << 32 | 99, 77, KIND_PATH | 5 << 8 | 4)).path;
         assert_eq!((path[0].cause, path[0].call, path[0].waker), (Cause::Program, Some(35), 99));
         assert_eq!((path[0].wait, path[0].reason, path[0].idle, path[0].time), (Wait::Asleep, 4, 20, 10));

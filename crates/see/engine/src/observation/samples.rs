@@ -327,6 +327,7 @@ impl Samples {
                 at: Some(at),
                 class: Some(class),
                 lock: lock.as_deref().into(),
+                waits: None,
             });
         }
         [samples.finish(), folded.finish(), self.results.table(t)]

@@ -73,6 +73,7 @@ fn recording() -> Recording {
             at: None,
             class: None,
             lock: None::<&str>.into(),
+            waits: None,
         });
     }
     gather.append(&rows.finish()).unwrap();

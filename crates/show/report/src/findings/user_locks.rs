@@ -30,6 +30,9 @@ const FINE: f64 = 1000.0;
 /// The mean wait of a hand-off that is fine, seconds.
 const BRIEF: f64 = 2e-3;
 
+/// The part of the time from which on a thread that works is a bottleneck of those that wait for it.
+const BOTTLENECK: f64 = 0.85;
+
 /// The relative error of seconds that are given by the part which waits are of all switches.
 const DOUBT: f64 = 0.25;
 
@@ -670,10 +673,23 @@ fn layers(view: &View<'_>, lock: &Waited<'_>, parts: &Parts, claim: &mut Claim) 
     } else if is_semaphore(view, lock) {
         of(Layer::Serial, (lock.block / view.elapsed()).min(1.0), "CPUs idle for it");
     } else if is_fine(view, lock) {
-        of(Layer::Serial, lock.waits / parts.fine.max(1.0), "CPUs idle for it");
+        let others = 1.0 - of_bottleneck(view, lock);
+        of(Layer::Serial, others * lock.waits / parts.fine.max(1.0), "CPUs idle for it");
     }
     let wake_ups = view.in_interrupts(InterruptKind::Reschedule) + view.in_interrupts(InterruptKind::Call);
     claim.ask(Source::Layer(Layer::Interrupts), wake_ups * of_voluntary, "switches and wake-ups");
+}
+
+/// The part of serial phases in which one thread of the program ran, where that thread is busy nearly all the time: the others wait
+/// until it has done its work, however that is handed over. Threads of Go run whatever goroutines there are.
+fn of_bottleneck(view: &View<'_>, lock: &Waited<'_>) -> f64 {
+    if lock.pattern == Some("Go scheduler") || view.busiest_thread(lock.process) < BOTTLENECK {
+        return 0.0;
+    }
+    let in_futex = |code: &str| code.split(" <- ").next().is_some_and(is_lock_function);
+    let rows = charged(&view.context, IdleReason::Serial);
+    let own = rows.iter().filter(|row| row.process == lock.process && row.runs() && !in_futex(&row.code));
+    own.map(|row| row.share).sum::<f64>().min(1.0)
 }
 
 /// The parts that a lock's waiters have of the idle time beside run queues, and of wake-up latency; `None` where that was not

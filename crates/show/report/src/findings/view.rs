@@ -202,13 +202,30 @@ impl<'a> View<'a> {
 
     /// Threads of a process that were on CPU for at least this part of the observation.
     pub fn busy_threads(&self, process: &str, least: f64) -> usize {
-        let Ok(Some(t)) = threads::Reader::open(self.context.recording) else { return 0 };
-        let mut on_cpu: HashMap<u64, f64> = HashMap::new();
-        for row in t.rows().filter(|&row| t.process.get(row) == Some(process)) {
-            let parts = Microstate::ON_CPU.iter().filter_map(|&m| t.micro.get(row, m)).sum::<f64>();
-            *on_cpu.entry(t.tid.get(row).unwrap_or(0)).or_default() += t.cpu.get(row).unwrap_or(parts);
-        }
+        let on_cpu = self.times_of_threads(process, &Microstate::ON_CPU);
         on_cpu.values().filter(|&&seconds| seconds >= least * self.elapsed()).count()
+    }
+
+    /// The part of the observation for which the busiest thread of a process was on CPU, or stood on a run queue to be.
+    pub fn busiest_thread(&self, process: &str) -> f64 {
+        let [usr, sys, trp] = Microstate::ON_CPU;
+        let busy = self.times_of_threads(process, &[usr, sys, trp, Microstate::Lat]);
+        busy.into_values().fold(0.0, f64::max) / self.elapsed().max(f64::MIN_POSITIVE)
+    }
+
+    /// Seconds of each thread of a process in these states, by its number.
+    fn times_of_threads(&self, process: &str, states: &[Microstate]) -> HashMap<u64, f64> {
+        let mut times = HashMap::new();
+        let Ok(Some(t)) = threads::Reader::open(self.context.recording) else { return times };
+        let whole = |states: &[Microstate]| Microstate::ON_CPU.iter().all(|state| states.contains(state));
+        for row in t.rows().filter(|&row| t.process.get(row) == Some(process)) {
+            // Where the states on CPU are not told apart, their sum is known.
+            let cpu = t.cpu.get(row).filter(|_| whole(states));
+            let apart = |state: &&Microstate| cpu.is_none() || !Microstate::ON_CPU.contains(state);
+            let rest = states.iter().filter(apart).filter_map(|&state| t.micro.get(row, state)).sum::<f64>();
+            *times.entry(t.tid.get(row).unwrap_or(0)).or_default() += cpu.unwrap_or(0.0) + rest;
+        }
+        times
     }
 }
 

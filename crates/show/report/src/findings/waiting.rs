@@ -1,7 +1,7 @@
 //! Waits that are not for locks: sleeps of a fixed length that others wait for, pools of a fixed size, delayed ACKs, and data
 //! that has to be on a device.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ncpu_schema::{
     Counter, Layer, Microstate, SampleClass, StackKind, events, sleepers, stacks, threads, user_locks,
@@ -58,7 +58,8 @@ pub(super) fn slept<'a>(view: &View<'a>) -> Vec<Slept<'a>> {
         else {
             continue;
         };
-        let count = t.samples.get(row).unwrap_or(0) as f64;
+        // Recordings of older versions have the samples alone.
+        let count = t.waits.get(row).or_else(|| t.samples.get(row)).unwrap_or(0) as f64;
         let process = t.process.get(row).unwrap_or("");
         if let Some(&known) = at.get(&(stack, process)) {
             all[known].seconds += seconds;
@@ -83,8 +84,10 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     claims.extend(fixed_sleeps(view, &slept).into_iter().filter(|_| !known));
     claims.extend(sleeps_in(view, &slept));
     claims.extend(frequent_sleeps(view));
+    claims.extend(timer_reads(view, &slept));
     claims.extend(syncs(view, &slept));
     claims.extend(reads(view, &slept));
+    claims.extend(faults(view, &slept));
     claims.extend(full(view, &slept));
     claims.extend(messages(view, &slept));
     claims
@@ -336,13 +339,46 @@ fn frequent_sleeps(view: &View<'_>) -> Option<Claim> {
     let ((call, process), (count, asked, took, threads)) =
         all.into_iter().max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
     // Timeouts that ran out took as long as was asked for, or longer.
-    if call == "futex" || count < 500.0 * view.elapsed() || took < 0.8 * asked {
+    if call == "futex" || took < 0.8 * asked {
         return None;
     }
-    let switches = view.switches();
-    let part = (count / switches.max(1.0)).min(1.0);
+    frequent(view, When::FrequentSleeps, &Wakeups { call, process, count, each: asked / count, threads })
+}
+
+/// Reads of timers that expire at a high rate.
+fn timer_reads(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
+    let of = |s: &&Slept<'_>| s.in_kernel("timerfd_read_iter") || s.in_kernel("timerfd_read");
+    let mut processes = Most::default();
+    slept.iter().filter(of).for_each(|s| processes.add(s.process, s.count));
+    let (process, _) = processes.top()?;
+    let of = || slept.iter().filter(of).filter(|s| s.process == process);
+    let count: f64 = of().map(|s| s.count).sum();
+    let threads: HashSet<&str> = of().map(|s| s.thread).collect();
+    // A thread wakes once a period.
+    let each = threads.len() as f64 * view.elapsed() / count;
+    let wakeups = Wakeups { call: "read", process: &process, count, each, threads: threads.len() as u64 };
+    frequent(view, When::TimerReads, &wakeups)
+}
+
+/// Wake-ups of threads by time alone.
+struct Wakeups<'a> {
+    call: &'a str,
+    process: &'a str,
+    count: f64,
+    /// Seconds from one to the next.
+    each: f64,
+    threads: u64,
+}
+
+/// Those that are frequent, with what they cost in all layers.
+fn frequent(view: &View<'_>, when: When, wakeups: &Wakeups<'_>) -> Option<Claim> {
+    let Wakeups { call, process, count, each, threads } = *wakeups;
+    if count < 500.0 * view.elapsed() {
+        return None;
+    }
+    let part = (count / view.switches().max(1.0)).min(1.0);
     let mut places = Most::default();
-    let mut claim = Claim::new(Kind::Polling, [When::FrequentSleeps], call);
+    let mut claim = Claim::new(Kind::Polling, [when], call);
     for (at, sample) in view.samples.iter().enumerate().filter(|(_, s)| s.process == process) {
         let what = match sample.layer() {
             Layer::Calls if call_of(sample) == Some(call) || call_of(sample) == Some("entry") => {
@@ -369,7 +405,7 @@ fn frequent_sleeps(view: &View<'_>) -> Option<Claim> {
         .with("call", call)
         .with("process", process)
         .with("place", function)
-        .with("each", length(asked / count))
+        .with("each", length(each))
         .with("rate", grouped(count / view.elapsed()))
         .with("threads", threads.to_string());
     claim.key = format!("sleeps {process} {call}");
@@ -553,11 +589,15 @@ struct ForDevice {
 }
 
 impl ForDevice {
-    /// Those in calls that are `wanted`; `None` where they are seldom, or take less than `least` of the elapsed time.
-    fn find(view: &View<'_>, slept: &[Slept<'_>], wanted: impl Fn(&str) -> bool, least: f64) -> Option<Self> {
+    /// Those that `call` has a name for; `None` where they are seldom, or take less than `least` of the elapsed time.
+    fn find<'a>(
+        view: &View<'_>,
+        slept: &[Slept<'a>],
+        call: impl Fn(&Slept<'a>) -> Option<&'a str>,
+        least: f64,
+    ) -> Option<Self> {
         let io = || slept.iter().filter(|s| s.wait == "I/O");
-        let of: Vec<(&str, &Slept<'_>)> =
-            io().filter_map(|s| Some((of_device(s)?, s))).filter(|(call, _)| wanted(call)).collect();
+        let of: Vec<(&str, &Slept<'_>)> = io().filter_map(|s| Some((call(s)?, s))).collect();
         let seconds: f64 = of.iter().map(|(_, s)| s.seconds).sum();
         let count: f64 = of.iter().map(|(_, s)| s.count).sum();
         if seconds < least * view.elapsed() || count < OFTEN * view.elapsed() {
@@ -602,7 +642,7 @@ impl ForDevice {
 
 /// Reads that wait for a device one after another.
 fn reads(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
-    let of = ForDevice::find(view, slept, |call| READS.contains(&call), LEAST)?;
+    let of = ForDevice::find(view, slept, |s| of_device(s).filter(|call| READS.contains(call)), LEAST)?;
     let each = length(of.seconds / of.count.max(1.0));
     const FROM_DEVICE: [&str; 6] = [
         "iomap_dio_rw",
@@ -619,6 +659,24 @@ fn reads(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         }
     }
     Some(of.idle(view, claim))
+}
+
+/// Page faults that wait for a device one after another.
+fn faults(view: &View<'_>, slept: &[Slept<'_>]) -> Vec<Claim> {
+    let kinds =
+        [(When::FileFaults, "a mapped file", "filemap_fault"), (When::SwapFaults, "swap", "do_swap_page")];
+    let claim = |(when, name, function)| {
+        let of = ForDevice::find(view, slept, |s| s.in_kernel(function).then_some(name), LEAST)?;
+        let each = length(of.seconds / of.count.max(1.0));
+        let mut claim = of.claim(view, when, name).with("each", each);
+        for (at, sample) in view.samples.iter().enumerate().filter(|(_, s)| s.process == of.process) {
+            if sample.in_kernel(function) {
+                claim.ask(Source::Sample(at), sample.seconds, "in page faults");
+            }
+        }
+        Some(of.idle(view, claim))
+    };
+    kinds.into_iter().filter_map(claim).collect()
 }
 
 /// How long the program's threads were on CPU, or would have been; `None` where the recording does not say.
@@ -764,7 +822,7 @@ fn messages(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
 
 /// Waits until data is on a device.
 fn syncs(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
-    let of = ForDevice::find(view, slept, |call| !READS.contains(&call), 0.05)?;
+    let of = ForDevice::find(view, slept, |s| of_device(s).filter(|call| !READS.contains(call)), 0.05)?;
     let mut claim = of.claim(view, When::Sync, "sync");
     for (at, sample) in view.samples.iter().enumerate() {
         if call_of(sample).is_some_and(|call| SYNC.contains(&call)) {

@@ -286,6 +286,7 @@ impl LockTables {
                 at: None,
                 class: None,
                 lock: None::<&str>.into(),
+                waits: Some(row.waits),
             });
         }
         stacks.finish()

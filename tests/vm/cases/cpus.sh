@@ -17,3 +17,11 @@ paste usr sys wt st idl | awk '{ s = $1 + $2 + $3 + $4 + $5; if (s < 99.9 || s >
 row=$((busy + 1))
 awk "NR == $row { exit !(\$1 > 50) }" usr || fail "CPU $busy is busy, and ncpu says $(sed -n ${row}p usr) % usr"
 awk -v busy=$row 'NR != busy && $1 > 50 { n++ } END { exit !(n > NR / 2) }' idl || fail "most other CPUs are not idle: $(cat idl)"
+
+# Barriers on all CPUs of a process are interrupts from one CPU to others, by a number that the program gives.
+start membarrier $((cpus - 1)) 100000
+ncpu cpus 2 1 -o csv >calls.csv 2>calls.err
+if ! grep -q 'xcal:' calls.err; then
+	xcal=$(column xcal calls.csv | awk '{ n += $1 } END { print int(n) }')
+	[ "$xcal" -gt 20 ] || fail "$xcal cross-calls a second of a program that makes hundreds: $(cat calls.csv)"
+fi

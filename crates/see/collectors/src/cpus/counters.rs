@@ -19,13 +19,16 @@ struct Program {
 
 const PEEK: &str = "peek";
 const TLB_FLUSH: &str = "on_tlb_flush";
+const IPI_RAISE: &str = "on_ipi_raise";
+/// Counts cross-calls where there are no ipi tracepoints (before 6.4): all that are sent, or TLB shootdowns alone.
+const OLD_IPIS: &str = if cfg!(target_arch = "aarch64") { IPI_RAISE } else { TLB_FLUSH };
 /// With [`FAULTS`], in place of what `peek` copies: what user space has run on each CPU for a sample.
 const LOOK: &str = "look_at_faults";
 /// Descriptors that loading and attaching all of them takes, with those a process begins with.
 const NEEDED: u64 = 32;
 const IPIS: [&str; 2] = ["on_ipi_one", "on_ipi_mask"];
 
-const PROGRAMS: [Program; 9] = {
+const PROGRAMS: [Program; 10] = {
     use Metric::*;
     const fn program(name: &'static str, tracepoint: &'static str, feeds: &'static [Metric]) -> Program {
         Program { name, tracepoint, feeds }
@@ -38,6 +41,7 @@ const PROGRAMS: [Program; 9] = {
         program(IPIS[0], "ipi_send_cpu", &[Xcal]),
         program(IPIS[1], "ipi_send_cpumask", &[Xcal]),
         program(TLB_FLUSH, "tlb_flush", &[Xcal]),
+        program(IPI_RAISE, "ipi_raise", &[Xcal]),
         program("on_contention", "contention_begin", &[Smtx, Srw]),
         program("on_syscall", "sys_enter", &[Syscl]),
     ]
@@ -67,9 +71,8 @@ pub(super) struct Missing {
 impl Counters {
     /// Attaches what the columns need, as far as this kernel and our rights go.
     pub fn attach(metrics: &[Metric]) -> (Option<Counters>, Vec<Missing>) {
-        let needs = |p: &Program| {
-            p.feeds.iter().any(|m| metrics.contains(m)) && ![TLB_FLUSH, FAULTS].contains(&p.name)
-        };
+        let later = [TLB_FLUSH, IPI_RAISE, FAULTS];
+        let needs = |p: &Program| p.feeds.iter().any(|m| metrics.contains(m)) && !later.contains(&p.name);
         let faults = metrics.contains(&Metric::Minf) || metrics.contains(&Metric::Mjf);
         let mut names: Vec<&'static str> = PROGRAMS.iter().filter(|p| needs(p)).map(|p| p.name).collect();
         if names.is_empty() {
@@ -117,8 +120,8 @@ impl Counters {
             });
             if metrics.contains(&Metric::Xcal) && !IPIS.iter().all(|n| names.contains(n)) {
                 names.retain(|n| !IPIS.contains(n));
-                if load(&[TLB_FLUSH]).is_ok() {
-                    names.push(TLB_FLUSH);
+                if load(&[OLD_IPIS]).is_ok() {
+                    names.push(OLD_IPIS);
                 }
             }
             loaded = load(&names);

@@ -316,10 +316,8 @@ static __always_inline __u64 ones(__u64 w)
 }
 
 /* Counts the targets. */
-SEC("tp_btf/ipi_send_cpumask")
-int on_ipi_mask(__u64 *ctx)
+static __always_inline int sent_to(const void *mask)
 {
-	const void *mask = (void *)ctx[0];
 	struct events *e = mine();
 	__u32 words = (cpus + 63) / 64;
 	__u64 w, n = 0;
@@ -331,6 +329,22 @@ int on_ipi_mask(__u64 *ctx)
 			n += ones(w);
 	e->ipi_mask += n;
 	return 0;
+}
+
+SEC("tp_btf/ipi_send_cpumask")
+int on_ipi_mask(__u64 *ctx)
+{
+	return sent_to((void *)ctx[0]);
+}
+
+/* arm64 before 6.4, with a string for each cause: "IRQ work interrupts" go to the CPU that sends them. */
+SEC("tp_btf/ipi_raise")
+int on_ipi_raise(__u64 *ctx)
+{
+	char first = 0;
+
+	bpf_probe_read_kernel(&first, 1, (void *)ctx[1]);
+	return first == 'I' ? 0 : sent_to((void *)ctx[0]);
 }
 
 /* Where there are no ipi tracepoints (before 6.4): shootdowns sent, not their targets. */

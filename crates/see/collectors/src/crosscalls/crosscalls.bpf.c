@@ -431,17 +431,17 @@ int BPF_PROG(csd_queue_cpu, unsigned int cpu, unsigned long callsite, __u64 func
 	return 0;
 }
 
-/* Without csd tracepoints a shootdown's targets are the interrupts sent after tlb_flush. */
-static __always_inline void sent_to(void *ctx, struct cpu *c, __u32 n, __u64 callsite, __u64 callback)
+/* Without csd tracepoints a shootdown's targets are the interrupts sent after tlb_flush. `func` is that of irq work. */
+static __always_inline void sent_to(void *ctx, struct cpu *c, __u32 n, __u64 callsite, __u32 cause, __u64 func)
 {
 	__u32 level = context(c);
 	struct sent *s = &c->sent[level];
 
-	if (!callback) {
+	if (cause == RESCHEDULE) {
 		count_one(ctx, c, RESCHEDULE, 0);
 		return;
 	}
-	if (cfg_csd ? s->open && !s->gone && s->callsite == callsite : callback == cfg_generic) {
+	if (cfg_csd ? s->open && !s->gone && s->callsite == callsite : cause == CALL) {
 		if (!cfg_csd) {
 			if (!s->open || s->gone || s->cause != TLB)
 				begin_call(ctx, c, s, level, CALL, 0, callsite);
@@ -461,7 +461,15 @@ static __always_inline void sent_to(void *ctx, struct cpu *c, __u32 n, __u64 cal
 		s->gone = 1;
 		return;
 	}
-	count_one(ctx, c, callback == cfg_generic ? CALL : IRQ_WORK, callback == cfg_generic ? 0 : callback);
+	count_one(ctx, c, cause, func);
+}
+
+/* The interrupt handler that ipi_send_* names. */
+static __always_inline void sent_for(void *ctx, struct cpu *c, __u32 n, __u64 callsite, __u64 callback)
+{
+	__u32 cause = !callback ? RESCHEDULE : callback == cfg_generic ? CALL : IRQ_WORK;
+
+	sent_to(ctx, c, n, callsite, cause, cause == IRQ_WORK ? callback : 0);
 }
 
 SEC("tp_btf/ipi_send_cpu")
@@ -470,7 +478,7 @@ int BPF_PROG(ipi_send_cpu, unsigned int cpu, unsigned long callsite, void *callb
 	struct cpu *c = this_cpu();
 
 	if (c && observing)
-		sent_to(ctx, c, 1, callsite, (__u64)callback);
+		sent_for(ctx, c, 1, callsite, (__u64)callback);
 	return 0;
 }
 
@@ -481,21 +489,51 @@ static __always_inline __u32 ones(__u64 w)
 	return (((w + (w >> 4)) & 0x0f0f0f0f0f0f0f0fULL) * 0x0101010101010101ULL) >> 56;
 }
 
-SEC("tp_btf/ipi_send_cpumask")
-int BPF_PROG(ipi_send_cpumask, const void *mask, unsigned long callsite, void *callback)
+static __always_inline __u32 cpus_in(const void *mask)
 {
-	struct cpu *c = this_cpu();
 	__u32 words = (cfg_cpus + 63) / 64;
 	__u32 n = 0;
 	__u64 w;
 
-	if (!c || !observing)
-		return 0;
 	for (int i = 0; i < MASK_WORDS && i < words; i++)
 		if (!bpf_probe_read_kernel(&w, 8, mask + i * 8))
 			n += ones(w);
+	return n;
+}
+
+SEC("tp_btf/ipi_send_cpumask")
+int BPF_PROG(ipi_send_cpumask, const void *mask, unsigned long callsite, void *callback)
+{
+	struct cpu *c = this_cpu();
+
+	if (!c || !observing)
+		return 0;
+	__u32 n = cpus_in(mask);
 	if (n)
-		sent_to(ctx, c, n, callsite, (__u64)callback);
+		sent_for(ctx, c, n, callsite, (__u64)callback);
+	return 0;
+}
+
+/* The cause behind arm64's string for an interrupt: "Rescheduling interrupts", "Function call ...", "IRQ work ..."; else CAUSES. */
+static __always_inline __u32 cause_of(const char *reason)
+{
+	char first = 0;
+
+	bpf_probe_read_kernel(&first, 1, reason);
+	return first == 'R' ? RESCHEDULE : first == 'F' ? CALL : first == 'I' ? IRQ_WORK : CAUSES;
+}
+
+/* arm64 traces its senders by this one before Linux 6.4. */
+SEC("tp_btf/ipi_raise")
+int BPF_PROG(ipi_raise, const void *mask, const char *reason)
+{
+	struct cpu *c = this_cpu();
+
+	if (!c || !observing)
+		return 0;
+	__u32 n = cpus_in(mask), cause = cause_of(reason);
+	if (n && cause != CAUSES)
+		sent_to(ctx, c, n, 0, cause, 0);
 	return 0;
 }
 
@@ -622,16 +660,13 @@ int softirq_out(void *ctx)
 	return other_out(false);
 }
 
-/* arm64 has one pair of tracepoints for all, with a string for each: Rescheduling, Function call, IRQ work.
- * */
+/* arm64 has one pair of tracepoints for all. */
 SEC("tp_btf/ipi_entry")
 int BPF_PROG(ipi_in, const char *reason)
 {
-	char first = 0;
+	__u32 cause = cause_of(reason);
 
-	bpf_probe_read_kernel(&first, 1, reason);
-	return first == 'R' ? vector_in(RESCHEDULE) : first == 'F' ? vector_in(CALL) :
-	       first == 'I' ? vector_in(IRQ_WORK) : 0;
+	return cause != CAUSES ? vector_in(cause) : 0;
 }
 
 SEC("tp_btf/ipi_exit")

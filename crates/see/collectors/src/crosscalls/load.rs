@@ -73,10 +73,12 @@ pub(super) fn load(
     let cpus = load::cpu_parts()?;
     let rows = 1usize << (TABLE_BYTES / size_of::<layout::Row>() / cpus).clamp(128, 4096).ilog2();
     let tracepoint = |name: &str| types.has(name);
+    let sends = tracepoint("ipi_send_cpu") && tracepoint("ipi_send_cpumask");
+    let raises = !sends && cfg!(target_arch = "aarch64") && tracepoint("ipi_raise");
     let has = Has {
         // The tracepoint is there on other architectures, too, and never fires.
         tlb: cfg!(target_arch = "x86_64") && tracepoint("tlb_flush"),
-        ipi: tracepoint("ipi_send_cpu") && tracepoint("ipi_send_cpumask"),
+        ipi: sends || raises,
         csd: tracepoint("csd_queue_cpu") && tracepoint("csd_function_exit"),
         vectors: tracepoint("call_function_single_entry"),
         entries: tracepoint("ipi_entry") && tracepoint("ipi_exit"),
@@ -115,8 +117,9 @@ pub(super) fn load(
     let progs = &mut open.progs;
     progs.sched_process_fork.set_autoload(config.target != Target::All);
     progs.tlb_flush.set_autoload(has.tlb);
-    progs.ipi_send_cpu.set_autoload(has.ipi);
-    progs.ipi_send_cpumask.set_autoload(has.ipi);
+    progs.ipi_send_cpu.set_autoload(sends);
+    progs.ipi_send_cpumask.set_autoload(sends);
+    progs.ipi_raise.set_autoload(raises);
     progs.csd_queue_cpu.set_autoload(has.csd);
     progs.csd_function_entry.set_autoload(has.csd);
     progs.csd_function_exit.set_autoload(has.csd);
@@ -178,5 +181,6 @@ pub(super) fn attach(skel: &mut CrosscallsSkel<'static>) -> Result<Vec<Link>> {
         &p.tlb_flush,
         &p.ipi_send_cpu,
         &p.ipi_send_cpumask,
+        &p.ipi_raise,
     ])
 }

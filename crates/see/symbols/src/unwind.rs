@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
 
 use crate::hotspot::{Frame, Machines};
@@ -32,8 +31,8 @@ const MAX_FRAMES: usize = 128;
 /// The top of a thread's stack, copied when it was interrupted or went to sleep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Copied {
-    /// Instruction, stack and frame pointer.
-    pub regs: [u64; 3],
+    /// Instruction, stack and frame pointer, and the link register of AArch64.
+    pub regs: [u64; 4],
     /// Words from the stack pointer on.
     pub words: Vec<u64>,
     /// Code objects of its frames of Python, innermost first; the lowest bit is set where the interpreter was called for one.
@@ -95,21 +94,75 @@ impl Spent {
 
 struct Process {
     mapped: Vec<(u32, u64, u64, u64)>,
-    unwinder: UnwinderX86_64<Bytes>,
+    unwinder: arch::Unwinder<Bytes>,
     /// Where tables are loaded: start and end of the code, and how far from where it was linked.
     tables: Vec<(u64, u64, u64, Arc<Tables>)>,
     /// Of its own: rules are found by addresses.
-    cache: CacheX86_64,
+    cache: arch::Cache,
+}
+
+/// What unwinding needs to know of the processor.
+#[cfg(target_arch = "x86_64")]
+mod arch {
+    pub(super) use framehop::x86_64::{
+        CacheX86_64 as Cache, UnwindRegsX86_64 as Registers, UnwinderX86_64 as Unwinder,
+    };
+
+    /// Registers of a frame; `highest` is an address of the program.
+    pub(super) fn registers([ip, sp, bp, _]: [u64; 4], _highest: u64) -> Registers {
+        Registers::new(ip, sp, bp)
+    }
+
+    /// Where a caller's address was read from: `before` are the registers of the frame that it called, and `now` its own. The address lies
+    /// below the caller's frame, but for a signal's.
+    pub(super) fn return_address(_before: &Registers, now: &Registers) -> u64 {
+        now.sp().wrapping_sub(8)
+    }
+
+    pub(super) fn frame_pointer(regs: &Registers) -> u64 {
+        regs.bp()
+    }
+
+    /// The address in a word that was kept on the stack.
+    pub(super) fn address(word: u64, _regs: &Registers) -> u64 {
+        word
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod arch {
+    use framehop::aarch64::PtrAuthMask;
+    pub(super) use framehop::aarch64::{
+        CacheAarch64 as Cache, UnwindRegsAarch64 as Registers, UnwinderAarch64 as Unwinder,
+    };
+
+    /// Registers of a frame; `highest` is an address of the program: the bits above its highest may hold a signature (pointer
+    /// authentication). A stack lies near the end of addresses.
+    pub(super) fn registers([_, sp, fp, lr]: [u64; 4], highest: u64) -> Registers {
+        Registers::new_with_ptr_auth_mask(PtrAuthMask::from_max_known_address(highest.max(1)), lr, sp, fp)
+    }
+
+    /// Where a caller's address was read from: `before` are the registers of the frame that it called. The address lies in that
+    /// frame's record, which its frame pointer leads to; a function that calls none has no record.
+    pub(super) fn return_address(before: &Registers, _now: &Registers) -> u64 {
+        before.fp().wrapping_add(8)
+    }
+
+    pub(super) fn frame_pointer(regs: &Registers) -> u64 {
+        regs.fp()
+    }
+
+    /// The address in a word that was kept on the stack, without its signature.
+    pub(super) fn address(word: u64, regs: &Registers) -> u64 {
+        regs.lr_mask().strip_ptr_auth(word)
+    }
 }
 
 impl Unwinding {
-    /// Unwinds as far as tables, frame pointers and the copy go; on x86-64 alone. Code of Java virtual machines is unwound
-    /// as they keep it; other code without tables (generated, Go's) is taken to keep frame pointers, as long as what they lead
+    /// Unwinds as far as tables, frame pointers and the copy go. Code of Java virtual machines is unwound
+    /// as they keep it, on x86-64; other code without tables (generated, Go's) is taken to keep frame pointers, as long as what they lead
     /// to is code.
     pub fn unwind(&mut self, maps: &mut ProcMaps, tgid: u32, copy: &Copied) -> Unwound {
-        if cfg!(not(target_arch = "x86_64")) {
-            return Unwound { frames: vec![copy.regs[0]], ..Unwound::default() };
-        }
         if !maps.knows(tgid) {
             maps.note_process(tgid);
         }
@@ -129,7 +182,7 @@ impl Unwinding {
 
     /// Unwinds by what is known of the process; whether it came to where no code is known.
     fn attempt(&mut self, maps: &ProcMaps, tgid: u32, copy: &Copied) -> (Unwound, bool) {
-        let [ip, sp, bp] = copy.regs;
+        let [ip, sp, ..] = copy.regs;
         let mut out = Unwound { frames: vec![ip], ..Unwound::default() };
         self.prepare(maps, tgid);
         let Some(process) = self.processes.get_mut(&tgid) else { return (out, true) };
@@ -139,7 +192,8 @@ impl Unwinding {
             copy.words.get(at).copied().ok_or(())
         };
         let known = |address: framehop::FrameAddress| maps.find(tgid, address.address_for_lookup()).is_some();
-        let mut regs = UnwindRegsX86_64::new(ip, sp, bp);
+        let highest = process.tables.iter().map(|(_, end, ..)| *end).fold(sp, u64::max);
+        let mut regs = arch::registers(copy.regs, highest);
         let mut address = framehop::FrameAddress::from_instruction_pointer(ip);
         while out.frames.len() < MAX_FRAMES {
             // Nonsense in a frame pointer would be followed, or read as an end.
@@ -147,11 +201,12 @@ impl Unwinding {
                 return (out, true);
             }
             let before = regs.sp();
+            let callee = regs;
             if let Some(java) = java.as_mut()
                 && java.holds(address.address_for_lookup())
             {
                 let ip = *out.frames.last().unwrap_or(&ip);
-                let frame = Frame { ip, sp: before, bp: regs.bp() };
+                let frame = Frame { ip, sp: before, bp: arch::frame_pointer(&regs) };
                 let is_code = |ip: u64| ip > 0 && maps.find(tgid, ip - 1).is_some();
                 let (functions, caller) =
                     java.caller(frame, out.frames.len() == 1, &mut |at| read(at).ok(), is_code);
@@ -161,7 +216,7 @@ impl Unwinding {
                 let Some(caller) = caller.filter(|c| c.frame.sp > before) else { break };
                 let Some(next) = framehop::FrameAddress::from_return_address(caller.frame.ip) else { break };
                 let Frame { ip, sp: now, bp } = caller.frame;
-                regs = UnwindRegsX86_64::new(ip, now, bp);
+                regs = arch::registers([ip, now, bp, 0], highest);
                 out.frames.push(ip);
                 let word = |at: u64| at.checked_sub(sp).map(|o| o as usize / 8);
                 out.words.push(word(caller.word));
@@ -183,11 +238,11 @@ impl Unwinding {
             if regs.sp() < before {
                 break;
             }
-            // The return address lies below the caller's frame, but for a signal's.
             let caller = next.address();
-            let at = regs.sp().checked_sub(sp.saturating_add(8)).map(|o| o as usize / 8);
+            let at = arch::return_address(&callee, &regs).checked_sub(sp).map(|o| o as usize / 8);
             out.frames.push(caller);
-            let word = at.filter(|&at| copy.words.get(at) == Some(&caller));
+            let word =
+                at.filter(|&at| copy.words.get(at).is_some_and(|word| arch::address(*word, &regs) == caller));
             out.words.push(word);
             out.marks.extend(word);
             address = next;
@@ -236,7 +291,7 @@ impl Unwinding {
         if self.processes.len() >= MAX_PROCESSES {
             self.processes.clear();
         }
-        let mut unwinder = UnwinderX86_64::new();
+        let mut unwinder = arch::Unwinder::new();
         let mut complete = true;
         let mut known = Vec::new();
         for &(file, start, end, offset) in &mapped {
@@ -274,7 +329,7 @@ impl Unwinding {
             unwinder.add_module(Module::new(String::new(), start..end, bias, sections));
             known.push((start, end, bias, tables));
         }
-        let cache = CacheX86_64::new();
+        let cache = arch::Cache::new();
         // Those that could not be read now are looked for with the next stack.
         let mapped = if complete { mapped } else { Vec::new() };
         self.processes.insert(tgid, Process { mapped, unwinder, tables: known, cache });
@@ -298,15 +353,22 @@ mod tests {
     /// Registers and the stack up to `end`, of a moment in the function that calls.
     #[inline(never)]
     fn here(end: u64) -> Copied {
-        let (ip, sp, bp): (u64, u64, u64);
+        let (ip, sp, bp, mut lr): (u64, u64, u64, u64);
+        lr = 0;
         // SAFETY: reads registers.
+        #[cfg(target_arch = "x86_64")]
         unsafe {
             std::arch::asm!("lea {}, [rip]", "mov {}, rsp", "mov {}, rbp", out(reg) ip, out(reg) sp, out(reg) bp);
+        }
+        // SAFETY: reads registers.
+        #[cfg(target_arch = "aarch64")]
+        unsafe {
+            std::arch::asm!("adr {}, .", "mov {}, sp", "mov {}, x29", "mov {}, x30", out(reg) ip, out(reg) sp, out(reg) bp, out(reg) lr);
         }
         // SAFETY: the words lie on this thread's stack.
         let words =
             (sp..end).step_by(8).map(|at| unsafe { std::ptr::read_volatile(at as *const u64) }).collect();
-        Copied { regs: [ip, sp, bp], words, ..Copied::default() }
+        Copied { regs: [ip, sp, bp, lr], words, ..Copied::default() }
     }
 
     #[inline(never)]
@@ -358,7 +420,7 @@ mod tests {
         // Nothing is read beyond the copy, and nonsense ends at once.
         let none = Copied { words: Vec::new(), ..copy.clone() };
         assert_eq!(unwinding.unwind(&mut maps, std::process::id(), &none).frames, [copy.regs[0]]);
-        let nonsense = Copied { regs: [8, 16, 24], ..copy };
+        let nonsense = Copied { regs: [8, 16, 24, 0], ..copy };
         let unwound = unwinding.unwind(&mut maps, std::process::id(), &nonsense);
         assert_eq!((unwound.frames, unwound.whole), (vec![8], false));
     }

@@ -80,7 +80,11 @@ fn read_all(path: &Path) {
     assert_eq!(user.symbolize(&mut maps, 1, &[0x40_1000, 0x40_1010]).len(), 2);
     user.variable(&maps, 1, 0x40_1000);
     user.source_line(&maps, 1, 0x40_1000);
-    let copy = Copied { regs: [0x40_1000, 0x7000, 0x7100], words: vec![0x40_1000; 64], ..Copied::default() };
+    let copy = Copied {
+        regs: [0x40_1000, 0x7000, 0x7100, 0x40_1000],
+        words: vec![0x40_1000; 64],
+        ..Copied::default()
+    };
     assert!(!Unwinding::default().unwind(&mut maps, 1, &copy).frames.is_empty());
     assert!(Pythons::default().meet(&maps, 1).is_none());
 }

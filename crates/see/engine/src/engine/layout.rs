@@ -194,7 +194,7 @@ const _: () = assert!(size_of::<types::place>() == 16 + 2 * PLACE_WORDS);
 /// Where a record's copy of the stack begins: behind the room for its frames.
 pub(super) const COPY_AT: usize = size_of::<types::stack_event>();
 const _: () = assert!(COPY_AT == std::mem::offset_of!(types::copied_stack, ip));
-const _: () = assert!(COPY_AT + 32 + 8 * PYTHON_FRAMES == std::mem::offset_of!(types::copied_stack, bytes));
+const _: () = assert!(COPY_AT + 40 + 8 * PYTHON_FRAMES == std::mem::offset_of!(types::copied_stack, bytes));
 /// Where the frames of a process of Python are, for the kernel side.
 pub(super) use types::python as KernelPython;
 

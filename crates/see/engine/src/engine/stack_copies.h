@@ -18,7 +18,7 @@
  */
 struct copied_stack {
 	struct stack_event e;
-	__u64 ip, sp, bp;
+	__u64 ip, sp, bp, lr;		/* lr: the link register of arm64 */
 	__u64 codes;			/* how many of the following */
 	__u64 code[PYTHON_FRAMES];	/* | 1 where the interpreter's loop was called for it; see python.h */
 	__u8 bytes[(COPY_PAGES + 1) * 4096];
@@ -51,9 +51,11 @@ APART int copy_stack(void)
 #if defined(__TARGET_ARCH_arm64)
 	c->ip = regs->pc;
 	c->bp = regs->regs[29];
+	c->lr = regs->regs[30];
 #else
 	c->ip = regs->ip;
 	c->bp = regs->bp;
+	c->lr = 0;
 #endif
 	__u64 sp = regs->sp;
 	__u64 n = MASK(-sp, 0xfff);

@@ -157,12 +157,12 @@ pub fn walked(bytes: &[u8]) -> Option<(StackHead, Stack)> {
 /// Frames of Python that a record has room for (`PYTHON_FRAMES` of stack_copies.h).
 pub const PYTHON_FRAMES: usize = 128;
 
-/// The copy of a stack that begins `at` so many bytes of a record: three registers, how many frames of Python there are and
+/// The copy of a stack that begins `at` so many bytes of a record: four registers, how many frames of Python there are and
 /// room for [`PYTHON_FRAMES`], then the stack, or nothing where it was not copied.
 pub fn copied(bytes: &[u8], at: usize) -> Option<Copied> {
     let word = |b: &[u8]| b.try_into().map(u64::from_ne_bytes).unwrap_or(0);
     let mut words = bytes.get(at..)?.chunks_exact(8).map(word);
-    let regs = [words.next()?, words.next()?, words.next()?];
+    let regs = [words.next()?, words.next()?, words.next()?, words.next()?];
     let count = usize::try_from(words.next()?).ok()?.min(PYTHON_FRAMES);
     let mut python: Vec<u64> = words.by_ref().take(PYTHON_FRAMES).collect();
     python.truncate(count);

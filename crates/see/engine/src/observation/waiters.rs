@@ -290,7 +290,8 @@ impl Waiters {
             let by_tables = symbols.unwind(stack.tgid, copy);
             unwound.frames = symbols.functions(stack.tgid, &by_tables.frames);
             unwound.words = std::iter::once(None).chain(by_tables.words).collect();
-            if by_tables.whole || self.tells(&unwound.frames) {
+            // The innermost alone is what a stack is that there was no time for: it tells the kind of wait, and no caller.
+            if by_tables.whole || unwound.frames.len() > 1 && self.tells(&unwound.frames) {
                 return unwound;
             }
         }

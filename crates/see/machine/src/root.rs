@@ -97,7 +97,7 @@ impl Dir {
     pub fn head(&self, name: &str, buf: &mut Vec<u8>) -> Option<File> {
         let (fd, len) = self.page(name, buf).unwrap_or_default();
         buf.truncate(len);
-        fd.filter(|_| len == PAGE).map(File::from)
+        fd.filter(|_| len == PAGE || of_proc(name)).map(File::from)
     }
 
     fn page(&self, name: &str, buf: &mut Vec<u8>) -> Option<(Option<OwnedFd>, usize)> {
@@ -112,7 +112,7 @@ impl Dir {
     pub fn read<'b>(&self, name: &str, buf: &'b mut Vec<u8>) -> Option<&'b str> {
         // One read fetches all of a sysfs file, which is a page at most.
         let (fd, mut len) = self.page(name, buf)?;
-        if len == PAGE {
+        if len == PAGE || of_proc(name) {
             buf.truncate(len);
             rest(File::from(fd?), buf);
             len = buf.len();
@@ -149,6 +149,11 @@ impl Dir {
     }
 }
 
+/// Whether a file is one of `/proc`: a read of it ends early where the next record (a CPU, a zone, a line) would not fit in the buffer.
+fn of_proc(name: &str) -> bool {
+    name.trim_start_matches('/').starts_with("proc/")
+}
+
 /// Reads what is left of a file.
 pub(crate) fn rest(file: File, buf: &mut Vec<u8>) {
     // What was read before an error stands; a reader of any file must bear with a short one.
@@ -162,4 +167,22 @@ pub(crate) fn leading_number(text: &str) -> Option<i64> {
     let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
     let n: i64 = digits[..end].parse().ok()?;
     Some(if text.starts_with('-') { -n } else { n })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_read_is_no_end_of_a_file_of_proc() {
+        // A mapping is a record there: no read fills its buffer to the end.
+        let whole = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        assert!(whole.len() > PAGE, "as long as a page, or it shows nothing");
+        let (root, mut buf) = (Dir::root(Path::new("/")).unwrap(), Vec::new());
+        let last = |text: &str| text.lines().rfind(|line| line.contains("[")).map(String::from);
+        assert_eq!(root.read("proc/self/smaps", &mut buf).and_then(last), last(&whole));
+        let mut rest_of_it = root.head("/proc/self/smaps", &mut buf).expect("more may follow");
+        rest_of_it.read_to_end(&mut buf).unwrap();
+        assert_eq!(last(std::str::from_utf8(&buf).unwrap()), last(&whole));
+    }
 }

@@ -30,12 +30,16 @@ pub fn lines(recording: &Recording) -> Vec<String> {
         let received = total(recording, "crosscalls_received", "received");
         return vec![format!("{:.0} cross-calls/s received, from any sender", received / elapsed)];
     }
-    let told = number(recording, "targets_told") > 0.0;
+    // Kernels before 6.5 tell targets at most.
+    let timed = recording
+        .tables
+        .get("crosscalls")
+        .is_some_and(|t| (0..t.num_rows()).any(|row| t.number(row, "wait").is_some()));
     let mut all = Sums::default();
     exact(recording).iter().for_each(|(_, s)| all.add(s));
     let answering = total(recording, "crosscalls_received", "seconds");
     let percent = |s: f64| format!("{s:.3} CPU-s ({:.2} % of capacity)", 100.0 * s / capacity);
-    let waiting = if told { format!("senders waited {}, ", percent(all.wait)) } else { String::new() };
+    let waiting = if timed { format!("senders waited {}, ", percent(all.wait)) } else { String::new() };
     out.push(format!(
         "{:.0} calls/s; {waiting}all receivers answered for {}",
         all.calls / elapsed,

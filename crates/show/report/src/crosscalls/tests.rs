@@ -176,3 +176,16 @@ fn a_kernel_that_tells_no_targets() {
         0
     );
 }
+
+#[test]
+fn a_wait_that_was_not_timed_is_not_called_nothing() {
+    let mut untimed = recording();
+    let columns = "cause function process pid call calls targets waited wait";
+    let table = make("crosscalls", columns, &["call - db 7 membarrier 10 20 10 -"]);
+    untimed.tables.insert("crosscalls".into(), table);
+    let text = lines(&untimed).join("\n");
+    assert!(
+        text.contains("1 calls/s; all receivers answered for") && !text.contains("calls/s; senders"),
+        "{text}"
+    );
+}

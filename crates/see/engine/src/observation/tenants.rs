@@ -56,8 +56,6 @@ fn job_name(environment: &[u8]) -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Bytes that a fault brings, at least.
-const PAGE: f64 = 4096.0;
 /// Seconds in which half of the data that was written has gone to devices, or need not go any more.
 const WRITTEN_BACK: f64 = 10.0;
 
@@ -142,7 +140,9 @@ impl Tenants {
     pub fn thread(&mut self, thread: &ThreadOut, before: &ThreadOut, stood: f64, locked: f64) {
         let bytes = |now: u64, before: u64| now.saturating_sub(before) as f64;
         let dirtied = bytes(thread.dirtied, before.dirtied);
-        let taken = PAGE * bytes(thread.minf, before.minf) + bytes(thread.read, before.read) + dirtied;
+        // A fault brings a page at least.
+        let page = rustix::param::page_size() as f64;
+        let taken = page * bytes(thread.minf, before.minf) + bytes(thread.read, before.read) + dirtied;
         if dirtied > 0.0 {
             *self.dirtied.entry(thread.tenant).or_default() += dirtied;
         }

@@ -150,6 +150,16 @@ fn is_probe(f: &str) -> bool {
                 | "prepare_uretprobe"
                 | "__x64_sys_uretprobe"
                 | "__x64_sys_uprobe"
+                // AArch64: a breakpoint, and the step behind it.
+                | "el0_dbg"
+                | "el0_brk64"
+                | "el0_softstp"
+                | "do_debug_exception"
+                | "brk_handler"
+                | "uprobe_breakpoint_handler"
+                | "uprobe_brk_handler"
+                | "uprobe_single_step_handler"
+                | "single_step_handler"
         )
 }
 
@@ -272,6 +282,7 @@ pub fn is_tlb(f: &str) -> bool {
                 | "try_to_unmap_flush"
                 | "try_to_unmap_flush_dirty"
                 | "tlb_flush_mmu_tlbonly"
+                | "tlb_flush"
                 | "ptep_clear_flush"
                 | "pmdp_huge_clear_flush"
                 | "native_flush_tlb_one_user"
@@ -427,7 +438,10 @@ fn is_entry_work(f: &str) -> bool {
         || f.starts_with("__audit_syscall")
         || f.starts_with("entry_")
         || f.starts_with("__get_user_")
-        || matches!(f, "srso_alias_return_thunk" | "__x86_return_thunk" | "fpregs_restore_userregs")
+        || matches!(
+            f,
+            "srso_alias_return_thunk" | "__x86_return_thunk" | "fpregs_restore_userregs" | "do_notify_resume"
+        )
 }
 
 #[cfg(test)]

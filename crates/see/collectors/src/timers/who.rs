@@ -240,8 +240,17 @@ fn with_caller<'a>(row: timer_arms::Row<'a>, caller: String, frames: String) -> 
 
 /// An interrupt's own frames, without those of what it hit.
 fn own_frames(kernel: &[Arc<str>]) -> &[Arc<str>] {
-    const ENTRIES: [&str; 7] =
-        ["asm_", "sysvec_", "__sysvec_", "common_interrupt", "irq_exit", "do_softirq", "el1h_64_irq"];
+    const ENTRIES: [&str; 9] = [
+        "asm_",
+        "sysvec_",
+        "__sysvec_",
+        "common_interrupt",
+        "irq_exit",
+        "do_softirq",
+        "arch_timer_handler_",
+        "el1h_64_irq",
+        "el0t_64_irq",
+    ];
     let entry = kernel.iter().position(|f| ENTRIES.iter().any(|e| f.starts_with(e)));
     &kernel[..entry.unwrap_or(kernel.len())]
 }
@@ -354,6 +363,17 @@ mod tests {
             "hrtimer_interrupt",
             "asm_sysvec_apic_timer_interrupt",
             "main",
+        ]);
+        assert_eq!(caller(own_frames(&tick), &[]), "[handler]");
+        let tick = frames(&[
+            "hrtimer_start_range_ns",
+            "__hrtimer_run_queues",
+            "hrtimer_interrupt",
+            "arch_timer_handler_virt",
+            "handle_percpu_devid_irq",
+            "gic_handle_irq",
+            "el1h_64_irq",
+            "cpu_startup_entry",
         ]);
         assert_eq!(caller(own_frames(&tick), &[]), "[handler]");
     }

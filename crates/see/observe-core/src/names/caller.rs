@@ -40,6 +40,12 @@ fn passes_on(name: &str) -> bool {
             | "wake_q_add"
             | "call_function_single_prep_ipi"
             | "x2apic_send_IPI"
+            | "smp_cross_call"
+            | "smp_send_reschedule"
+            | "arch_smp_send_reschedule"
+            | "arch_send_call_function_single_ipi"
+            | "arch_send_call_function_ipi_mask"
+            | "arch_irq_work_raise"
     );
     exact || STARTS.iter().any(|s| name.starts_with(s))
 }
@@ -90,6 +96,14 @@ mod tests {
         assert_eq!(
             of("native_write_msr x2apic_send_IPI smp_call_function_many_cond flush_tlb_mm_range do_wp_page"),
             "do_wp_page"
+        );
+        // AArch64.
+        assert_eq!(
+            of(
+                "smp_cross_call arch_send_call_function_single_ipi send_call_function_single_ipi __smp_call_single_queue \
+                ttwu_queue_wakelist try_to_wake_up wake_up_q futex_wake do_futex __arm64_sys_futex invoke_syscall"
+            ),
+            "futex_wake"
         );
         assert_eq!(of("flush_tlb_all"), "flush_tlb_all", "nothing else is known");
         assert_eq!(of("sched_balance_trigger scheduler_tick"), "sched_balance_trigger");

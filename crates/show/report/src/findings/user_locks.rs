@@ -646,6 +646,7 @@ fn is_wake_up(sample: &Sampled<'_>) -> bool {
     sample.layer() == Layer::Interrupts
         && sample.kernel.iter().any(|f| {
             f.contains("sysvec_reschedule_ipi")
+                || *f == "scheduler_ipi"
                 || f.contains("sysvec_call_function_single")
                 || f.contains("sched_ttwu_pending")
         })

@@ -55,7 +55,9 @@ while read -r name _ _ verdict effect; do
 	remote=$(column remote "$name.csv")
 	case $name in
 	local) [ "${remote%.*}" -lt 35 ] || fail "local: $remote % remote" ;;
-	cyclops) [ "${remote%.*}" -gt 70 ] || fail "cyclops: $remote % remote" ;;
+	# Each node uses it as much: all but the node that has the memory are remote. Two nodes have two threads, which the few
+	# milliseconds do not make even.
+	cyclops) [ "${remote%.*}" -gt $((80 * last / nodes - (nodes == 2 ? 20 : 0))) ] || fail "cyclops: $remote % remote" ;;
 	huge)
 		same "bytes in huge pages" $((16 << 20)) "$(column hugetlb huge.csv)"
 		continue

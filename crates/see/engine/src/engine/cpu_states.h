@@ -275,4 +275,15 @@ static __always_inline void emit_stack(struct stack_event *e, __u64 flags)
 		s->drop_ring++;
 }
 
+/* Whether an event of perf has met user code. */
+static __always_inline bool met_user_code(void *ctx)
+{
+	/* `struct pt_regs` as user space has it. */
+#if defined(__TARGET_ARCH_arm64)
+	return (((__u64 *)ctx)[33] & 15) == 0; /* pstate */
+#else
+	return (((__u64 *)ctx)[17] & 3) == 3; /* cs */
+#endif
+}
+
 #endif

@@ -78,6 +78,14 @@ int BPF_PROG(cpu_comes, unsigned int cpu, int target, int step)
 #define CALL_FUNCTION_VECTOR 0xfc
 #define CALL_FUNCTION_SINGLE_VECTOR 0xfb
 
+static __always_inline void own_work_comes(struct cpu_slot *s)
+{
+	if (s->own_work) {
+		s->own_work = 0;
+		own_interrupt(s);
+	}
+}
+
 static __always_inline void irq_enter(__u32 where, bool timer, __u32 kind)
 {
 	struct cpu_slot *s = slot();
@@ -97,10 +105,8 @@ static __always_inline void irq_enter(__u32 where, bool timer, __u32 kind)
 	s->kind[MASK(d, 3)] = kind;
 	s->at_entry[MASK(d, 3)] = s->at[where];
 	s->spinning[MASK(d + 1, 3)] = 0;
-	if (kind == IRQ_WORK && s->own_work) {
-		s->own_work = 0;
-		own_interrupt(s);
-	}
+	if (kind == IRQ_WORK)
+		own_work_comes(s);
 }
 
 /* This hangs on the tracepoints of several vectors: the loader has the list. */
@@ -129,14 +135,53 @@ static __always_inline __u32 device_row(struct cpu_slot *s, __u32 number)
 	return IRQ_REST;
 }
 
+/* A tick that comes from user mode shows that a thread which was on CPU when first seen was not in its last call. */
+static __always_inline void ticks(void)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct cpu_slot *s = slot();
+
+	/* Without samples nothing else looks while a thread is in user code. */
+	if (s && observing)
+		look_who_runs(s);
+	struct task_rec *r = look(p);
+	if (r && r->on_state == SYS && !in_call(p)) {
+		r->on_state = USR;
+		if (r->state == SYS)
+			r->state = USR;
+	}
+}
+
+/* arm64's timer is one of these, and its cross-calls are, whose kind `ipi_begins` tells. */
 SEC("raw_tp")
 int handler_in(void *ctx)
 {
 	struct cpu_slot *s = slot();
 	__u32 number = *(__u32 *)ctx;
+	bool timer = cfg_timer_irq && number == cfg_timer_irq;
 
-	if (s)
-		irq_enter(AT_HARDIRQ, false, device_row(s, number));
+	if (!s)
+		return 0;
+	irq_enter(AT_HARDIRQ, timer, timer ? IRQ_TIMER : device_row(s, number));
+	if (timer && cfg_micro)
+		ticks();
+	return 0;
+}
+
+/* Within arm64's handler of cross-calls; `args` is a string: "Rescheduling interrupts", "Function call ...", "IRQ work ...". */
+SEC("raw_tp")
+int ipi_begins(__u64 *args)
+{
+	struct cpu_slot *s = slot();
+	char first = 0;
+
+	if (!s || !observing || !s->depth || s->depth > IRQ_NEST)
+		return 0;
+	bpf_probe_read_kernel(&first, 1, (void *)args[0]);
+	__u32 kind = first == 'R' ? IRQ_RESCHEDULE : first == 'I' ? IRQ_WORK : IRQ_CALL;
+	s->kind[MASK(s->depth - 1, 3)] = kind;
+	if (kind == IRQ_WORK)
+		own_work_comes(s);
 	return 0;
 }
 
@@ -212,22 +257,10 @@ int softirq_out(void *ctx)
 	return 0;
 }
 
-/* A tick that comes from user mode shows that a thread which was on CPU when first seen was not in its last call. */
 SEC("tp_btf/local_timer_entry")
 int settle(void *ctx)
 {
-	struct task_struct *p = bpf_get_current_task_btf();
-	struct cpu_slot *s = slot();
-
-	/* Without samples nothing else looks while a thread is in user code. */
-	if (s && observing)
-		look_who_runs(s);
-	struct task_rec *r = look(p);
-	if (r && r->on_state == SYS && !in_call(p)) {
-		r->on_state = USR;
-		if (r->state == SYS)
-			r->state = USR;
-	}
+	ticks();
 	return 0;
 }
 

@@ -91,6 +91,10 @@ struct Parts {
     devices: bool,
     kernel_locks: bool,
     faults: bool,
+    /// Faults, by the event that counts them.
+    counted_faults: bool,
+    /// AArch64 handles its timer and cross-calls as interrupts of devices.
+    as_devices: bool,
     /// TLB shootdowns.
     tlb: bool,
 }
@@ -98,6 +102,9 @@ struct Parts {
 impl Parts {
     /// Notes what this kernel lacks.
     fn of(config: &Config, types: &load::Types, notes: &mut Vec<String>) -> Parts {
+        let arm = cfg!(target_arch = "aarch64");
+        let counted_faults = arm && config.traces_calls() && !types.has("page_fault_user");
+        let as_devices = arm && config.irqs && types.has(HANDLERS.0) && types.has(HANDLERS.1);
         let mut part = |asked: bool, tracepoints: &[&str], missing: &str| {
             let there = tracepoints.iter().all(|tracepoint| types.has(tracepoint));
             if asked && !there {
@@ -127,15 +134,17 @@ impl Parts {
                 "no TLB shootdowns received: the kernel has no tlb:tlb_flush tracepoint",
             ),
             faults: part(
-                config.traces_calls(),
+                config.traces_calls() && !counted_faults,
                 &["page_fault_user"],
                 "no TRP, TFL and DFL: the kernel has no exceptions:page_fault_user (it is x86's); faults count as USR",
             ),
             functions: config.traces_functions(),
+            counted_faults,
+            as_devices,
         };
         // x86's vectors; elsewhere timer and cross-call interrupts stay in the interrupted thread's time.
         part(
-            config.irqs,
+            config.irqs && !as_devices,
             &[VECTORS[0].0],
             "no separate times for timer and cross-call interrupts: the kernel has no irq_vectors tracepoints",
         );
@@ -235,6 +244,9 @@ fn configure(ro: &mut types::rodata, config: &Config, parts: &Parts, rows: &Rows
     }
     ro.call_life = thread_time::call_lives();
     ro.cfg_micro = config.traces_calls().into();
+    if parts.as_devices {
+        ro.cfg_timer_irq = timer_interrupt(Path::new("/")).unwrap_or(0);
+    }
     ro.cfg_rq_clock = (!config.traces_calls() && scheduler_keeps_time(Path::new("/"))).into();
     ro.cfg_looks = config.looks.max(1);
     ro.cfg_stacks = config.stacks.into();
@@ -289,6 +301,7 @@ fn choose_tenants(progs: &mut OpenEngineProgs<'_>, types: &load::Types, tenants:
 fn choose_calls(progs: &mut OpenEngineProgs<'_>, config: &Config, parts: &Parts, types: &load::Types) {
     let calls = config.traces_calls();
     progs.page_fault_user.set_autoload(parts.faults);
+    progs.fault_counted.set_autoload(parts.counted_faults);
     progs.fault_minor.set_autoload(calls);
     progs.fault_major.set_autoload(calls);
     progs.sys_enter.set_autoload(calls);
@@ -333,6 +346,7 @@ fn choose_interrupts(
     let hard: Vec<Pair> = VECTORS.into_iter().chain([HANDLERS]).filter(traced).collect();
     progs.hardirq_in.set_autoload(hard.iter().any(|pair| ![LOCAL_TIMER, HANDLERS].contains(pair)));
     progs.handler_in.set_autoload(hard.contains(&HANDLERS));
+    progs.ipi_begins.set_autoload(parts.as_devices && types.has(IPIS));
     progs.timer_in.set_autoload(hard.contains(&LOCAL_TIMER));
     progs.hardirq_out.set_autoload(!hard.is_empty());
     let soft = Some(SOFTIRQS).filter(traced);
@@ -355,6 +369,16 @@ fn scheduler_keeps_time(root: &Path) -> bool {
     let source = std::fs::read_to_string(source).unwrap_or_default();
     matches!(source.trim(), "tsc" | "arch_sys_counter")
 }
+
+/// The number of the interrupt of AArch64's timer, which each CPU has one of.
+fn timer_interrupt(root: &Path) -> Option<u32> {
+    let table = std::fs::read_to_string(root.join("proc/interrupts")).ok()?;
+    let line = table.lines().find(|line| line.ends_with(" arch_timer"))?;
+    line.split_once(':')?.0.trim().parse().ok()
+}
+
+/// AArch64's cross-calls begin, within their handler.
+const IPIS: &str = "ipi_entry";
 
 /// Calls of one CPU to another, asked for and begun (Linux 6.5).
 const CALLS: [&str; 2] = ["csd_queue_cpu", "csd_function_entry"];
@@ -456,6 +480,7 @@ pub(super) fn attach(skel: &mut EngineSkel<'static>, interrupts: &Interrupts) ->
     links.extend(load::attach_to(&p.softirq_out, &[SOFTIRQS.1])?);
     links.extend(load::attach_to(&p.hardirq_in, &begins(|pair| ![LOCAL_TIMER, HANDLERS].contains(pair)))?);
     links.extend(load::attach_to(&p.handler_in, &begins(|pair| *pair == HANDLERS))?);
+    links.extend(load::attach_to(&p.ipi_begins, &[IPIS])?);
     links.extend(load::attach_to(&p.timer_in, &begins(|pair| *pair == LOCAL_TIMER))?);
     links.extend(load::attach_to(&p.softirq_in, &[SOFTIRQS.0])?);
     Ok(links)
@@ -483,11 +508,32 @@ pub(super) fn attach_calls(
     Ok(links)
 }
 
-/// Attaches the programs that see faults end, to one CPU.
-pub(super) fn attach_faults(skel: &EngineSkel<'static>, cpu: usize) -> std::io::Result<[Link; 2]> {
+/// Attaches the programs that see faults end, and begin where they have no tracepoint, to one CPU.
+pub(super) fn attach_faults(skel: &EngineSkel<'static>, cpu: usize) -> std::io::Result<Vec<Link>> {
     let one = |program, event| perf::software(cpu, event).and_then(|fd| perf::attach(program, fd));
-    Ok([
+    let mut links = vec![
         one(&skel.progs.fault_minor, perf::SW_FAULTS_MIN)?,
         one(&skel.progs.fault_major, perf::SW_FAULTS_MAJ)?,
-    ])
+    ];
+    if skel.progs.fault_counted.autoload() {
+        links.push(one(&skel.progs.fault_counted, perf::SW_FAULTS)?);
+    }
+    Ok(links)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_timer_of_aarch64_is_found_among_its_interrupts() {
+        let dir = tempfile::tempdir().unwrap();
+        // Debian's 6.1 on QEMU's virt machine.
+        let table = "           CPU0       CPU1       \n 11:      41247      10454     GICv3  27 Level     arch_timer\n \
+                     13:          0          0     GICv3  33 Level     uart-pl011\nIPI0:        62         51       Rescheduling interrupts\n";
+        ncpu_machine_trees::put(dir.path(), "proc/interrupts", table);
+        assert_eq!(timer_interrupt(dir.path()), Some(11));
+        ncpu_machine_trees::put(dir.path(), "proc/interrupts", "  CPU0\n LOC:  5  Local timer interrupts\n");
+        assert_eq!(timer_interrupt(dir.path()), None);
+    }
 }

@@ -68,8 +68,8 @@ int user_registers(void *ctx)
 	return 0;
 }
 
-SEC("tp_btf/page_fault_user")
-int BPF_PROG(page_fault_user, unsigned long address, struct pt_regs *regs, unsigned long error_code)
+/* User code faults; `instr`: it fetched an instruction. */
+static __always_inline int fault_begins(bool instr)
 {
 	struct task_rec *r = look(bpf_get_current_task_btf());
 
@@ -88,7 +88,29 @@ int BPF_PROG(page_fault_user, unsigned long address, struct pt_regs *regs, unsig
 	micro(r, TRP, now);
 	r->faults++;
 	r->on_state = TRP;
-	r->instr = (error_code & PF_INSTR) != 0;
+	r->instr = instr;
+	return 0;
+}
+
+SEC("tp_btf/page_fault_user")
+int BPF_PROG(page_fault_user, unsigned long address, struct pt_regs *regs, unsigned long error_code)
+{
+	return fault_begins((error_code & PF_INSTR) != 0);
+}
+
+/*
+ * arm64 has no such tracepoint. But its handler counts the fault (PERF_COUNT_SW_PAGE_FAULTS) before it takes a lock, and a CPU that
+ * fetches an instruction faults at the instruction's own address.
+ */
+SEC("perf_event")
+int fault_counted(void *ctx)
+{
+#if defined(__TARGET_ARCH_arm64)
+	__u64 *event = ctx; /* `struct bpf_perf_event_data`: 34 words of registers, the period, the address */
+
+	if (met_user_code(ctx))
+		return fault_begins(event[35] == event[32]);
+#endif
 	return 0;
 }
 

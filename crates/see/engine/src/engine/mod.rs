@@ -364,7 +364,8 @@ impl Engine {
     /// The microstates that are measured, by [`Microstate`]: calls and faults are traced on request only.
     pub fn measures(&self) -> [bool; Microstate::ALL.len()] {
         let calls = self.per_call.is_some();
-        let faults = calls && self.skel.progs.page_fault_user.autoload();
+        let begins = &self.skel.progs;
+        let faults = calls && (begins.page_fault_user.autoload() || begins.fault_counted.autoload());
         [calls, calls, faults, faults, faults, true, true, true]
     }
 

@@ -224,17 +224,6 @@ int sample(void *ctx)
 	return 0;
 }
 
-/* Whether a timer has met user code. */
-static __always_inline bool met_user_code(void *ctx)
-{
-	/* `struct pt_regs` as user space has it. */
-#if defined(__TARGET_ARCH_arm64)
-	return (((__u64 *)ctx)[33] & 15) == 0; /* pstate */
-#else
-	return (((__u64 *)ctx)[17] & 3) == 3; /* cs */
-#endif
-}
-
 /* For the calibration: how often a timer met user code, and anything. */
 __u64 met_user, met;
 

@@ -23,6 +23,7 @@ const volatile __u64 cfg_copy_every;	/* ns between copies of sampled stacks on a
 const volatile __u32 cfg_registers;	/* of user code that a timer meets */
 const volatile __u32 cfg_lock_all;	/* locks of every thread, not only the program's */
 const volatile __u32 cfg_micro;	/* calls and faults are traced */
+const volatile __u32 cfg_timer_irq;	/* number of the interrupt of a CPU's timer, where that is as a device's (arm64) */
 const volatile __u32 cfg_rq_clock;	/* the scheduler's clock runs with CLOCK_MONOTONIC, and is as fine */
 const volatile __u32 cfg_requests;	/* requests of clients are followed */
 const volatile __u32 cfg_sleeps;	/* sleeps with a timeout, by call */

@@ -4,10 +4,12 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use libbpf_rs::{Link, ProgramMut};
 use perf_event_open_sys::bindings::{
-    PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_PAGE_FAULTS_MAJ, PERF_COUNT_SW_PAGE_FAULTS_MIN,
-    PERF_TYPE_SOFTWARE, perf_event_attr,
+    PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_PAGE_FAULTS, PERF_COUNT_SW_PAGE_FAULTS_MAJ,
+    PERF_COUNT_SW_PAGE_FAULTS_MIN, PERF_TYPE_SOFTWARE, perf_event_attr,
 };
 
+/// Page faults, counted when they begin.
+pub const SW_FAULTS: u64 = PERF_COUNT_SW_PAGE_FAULTS as u64;
 /// Minor faults.
 pub const SW_FAULTS_MIN: u64 = PERF_COUNT_SW_PAGE_FAULTS_MIN as u64;
 /// Major faults.

@@ -1,4 +1,4 @@
-//! `ncpu report --pprof`, `--folded`, `--speedscope`, `--perfetto`: a recording for other tools.
+//! `ncpu report --pprof`, `--otlp`, `--folded`, `--speedscope`, `--perfetto`: a recording for other tools.
 
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,10 @@ pub struct ExportArgs {
     /// Write the stacks to FILE for go tool pprof: samples, cpu, spin and off-cpu, of which -sample_index chooses
     #[arg(long, value_name = "FILE")]
     pprof: Option<PathBuf>,
+
+    /// Write the stacks to FILE in OpenTelemetry's format (profiles of opentelemetry-proto 1.10)
+    #[arg(long, value_name = "FILE")]
+    otlp: Option<PathBuf>,
 
     /// Write the stacks to FILE as lines for flame graphs, in microseconds; - is standard output
     #[arg(long, value_name = "FILE")]
@@ -50,7 +54,8 @@ impl ExportArgs {
     /// # Errors
     /// A file cannot be written, a table is not as the schema has it, or there are no stacks to write.
     pub fn write(&self, recording: &Recording) -> anyhow::Result<bool> {
-        let stacks = self.pprof.is_some() || self.folded.is_some() || self.speedscope.is_some();
+        let stacks =
+            [&self.pprof, &self.otlp, &self.folded, &self.speedscope].into_iter().any(Option::is_some);
         anyhow::ensure!(
             !stacks || recording.tables.contains_key("stacks"),
             "there are no stacks in this recording: `ncpu run` and `ncpu watch` record them"
@@ -62,6 +67,9 @@ impl ExportArgs {
         );
         if let Some(file) = &self.pprof {
             put(file, &export::pprof(recording, StackKind::OnCpu)?)?;
+        }
+        if let Some(file) = &self.otlp {
+            put(file, &export::otlp(recording)?)?;
         }
         if let Some(file) = &self.folded {
             let kind = match self.stacks {

@@ -1,4 +1,4 @@
-//! `ncpu report --pprof`, `--folded`, `--speedscope`, `--perfetto`: other tools get the figures of the tables.
+//! `ncpu report --pprof`, `--otlp`, `--folded`, `--speedscope`, `--perfetto`: other tools get the figures of the tables.
 
 mod common;
 
@@ -49,8 +49,10 @@ fn other_tools_are_given_what_the_tables_tell() {
         scope["profiles"][0]["weights"].as_array().unwrap().iter().map(|w| w.as_f64().unwrap()).sum();
     assert!((sum - own.values().sum::<f64>()).abs() < 1e-6, "{sum} {own:?}");
 
-    let (profile, trace) = (path("busy.pb"), path("busy.perfetto-trace"));
-    assert_eq!(report(&["--pprof", &profile, "--perfetto", &trace]), "", "only files");
+    let (profile, trace, otlp) = (path("busy.pb"), path("busy.perfetto-trace"), path("busy.otlp"));
+    assert_eq!(report(&["--pprof", &profile, "--perfetto", &trace, "--otlp", &otlp]), "", "only files");
+    let request = std::fs::read(&otlp).unwrap();
+    assert!(request.windows(17).any(|name| name == b"counts_and_counts"));
     assert!(std::fs::metadata(&trace).unwrap().len() > 100);
     let none = ncpu(&["report", &recording, "--stacks", "spin"]);
     assert_eq!(none.status.code(), Some(2), "{}", err(&none));

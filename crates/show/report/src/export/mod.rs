@@ -1,16 +1,19 @@
-//! Recordings in the formats of other tools: profiles for `go tool pprof` and speedscope, folded stacks for flame graphs, a trace
-//! for Perfetto.
+//! Recordings in the formats of other tools: profiles for `go tool pprof`, OpenTelemetry and speedscope, folded stacks for flame
+//! graphs, a trace for Perfetto.
 
+mod otlp;
 mod perfetto;
 mod pprof;
 mod speedscope;
 mod wire;
+mod words;
 
 use std::collections::BTreeMap;
 
 use ncpu_schema::{Error, StackKind, Tables, stacks};
 use ncpu_table::safe;
 
+pub use otlp::otlp;
 pub use perfetto::perfetto;
 pub use pprof::pprof;
 pub use speedscope::speedscope;

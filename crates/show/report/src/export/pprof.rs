@@ -6,55 +6,8 @@ use ncpu_record::Recording;
 use ncpu_schema::{Error, StackKind, summary};
 
 use super::wire::Message;
-use super::{KERNEL, Parts, sums};
-
-/// Words by number, as the profile holds them.
-#[derive(Default)]
-struct Words<'a> {
-    numbers: HashMap<&'a str, u64>,
-    all: Vec<&'a str>,
-}
-
-impl<'a> Words<'a> {
-    fn number(&mut self, word: &'a str) -> u64 {
-        let all = &mut self.all;
-        *self.numbers.entry(word).or_insert_with(|| {
-            all.push(word);
-            all.len() as u64 - 1
-        })
-    }
-}
-
-/// Names of mappings without a file: code of an unknown file or made at run time, and the kernel's. Addresses are not kept.
-const NO_FILE: &str = "[programs]";
-const KERNEL_FILE: &str = "[kernel]";
-
-/// A function: its name, the file that has its code, and the file and line of its source where its name tells them.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Function<'a> {
-    name: &'a str,
-    binary: &'a str,
-    source: Option<(&'a str, u64)>,
-}
-
-impl<'a> Function<'a> {
-    /// That of a frame. Functions of Python are `name (file:line)`.
-    fn of((frame, binary): (&'a str, Option<&'a str>)) -> Function<'a> {
-        if let Some(name) = frame.strip_suffix(KERNEL) {
-            return Function { name, binary: KERNEL_FILE, source: None };
-        }
-        let binary = binary.unwrap_or(NO_FILE);
-        let source = frame.strip_suffix(')').and_then(|frame| {
-            let (name, place) = frame.rsplit_once(" (")?;
-            let (file, line) = place.rsplit_once(':')?;
-            Some((name, (file, line.parse().ok()?)))
-        });
-        match source {
-            Some((name, source)) => Function { name, binary, source: Some(source) },
-            None => Function { name: frame, binary, source: None },
-        }
-    }
-}
+use super::words::{Function, NO_FILE, Words, nanoseconds};
+use super::{Parts, sums};
 
 /// The stacks of a recording with four values each: timer samples, time on CPU, the part of that spinning in kernel locks,
 /// and time off CPU, in nanoseconds. Labels are `process`, `thread` and `wait`, the reason to be off CPU. Off CPU the leaf is
@@ -67,7 +20,6 @@ pub fn pprof(recording: &Recording, first: StackKind) -> Result<Vec<u8>, Error> 
     let summary = summary::Reader::open(recording)?;
     let elapsed = summary.as_ref().and_then(|s| s.elapsed.get(0)).unwrap_or(0.0);
     let hz = summary.as_ref().and_then(|s| s.hz.get(0)).unwrap_or(0);
-    let nanoseconds = |seconds: f64| (seconds * 1e9).round() as u64;
 
     let mut words = Words::default();
     // The first must be empty.

@@ -1,5 +1,7 @@
 use ncpu_record::{Gather, Manifest, Recording};
-use ncpu_schema::{CpuState, Microstate, Per, Purpose, StackKind, cpu_time, stacks, summary, threads};
+use ncpu_schema::{
+    CpuState, Microstate, Per, Purpose, StackKind, cpu_time, stacks, summary, tenant_names, threads,
+};
 
 use super::*;
 
@@ -104,7 +106,7 @@ fn stacks_as_lines() {
 #[test]
 fn names_of_others_cannot_turn_or_move_what_a_tool_prints() {
     let profile = pprof(&recording(), StackKind::OffCpu).unwrap();
-    for bytes in [profile, perfetto(&recording()).unwrap()] {
+    for bytes in [profile, perfetto(&recording()).unwrap(), otlp(&recording()).unwrap()] {
         let found = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
         assert!(found(b"web") && !found("\u{202e}".as_bytes()));
     }
@@ -304,4 +306,111 @@ fn speedscope_has_each_second_of_each_kind_once() {
     assert_eq!(named("queued_spin_lock").unwrap()["file"], "[kernel]");
     assert!(named("__schedule").is_none() || named("__schedule_[k]").is_none());
     assert!(named("user lock").is_some() && named("work").is_some());
+}
+
+/// Values, by type, and resources, as OpenTelemetry's own messages have them.
+const PROFILES: &str = r#"
+import sys
+from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceRequest
+request = ExportProfilesServiceRequest.FromString(open(sys.argv[1], "rb").read())
+d = request.dictionary
+word = lambda n: d.string_table[n]
+def value(v):
+    kind = v.WhichOneof("value")
+    return [value(x) for x in v.array_value.values] if kind == "array_value" else getattr(v, kind)
+for table in d.DESCRIPTOR.fields:
+    entries = [e if isinstance(e, str) else e.SerializeToString(deterministic=True) for e in getattr(d, table.name)]
+    assert not entries[0], table.name
+    assert len(set(entries)) == len(entries), table.name
+attributes = lambda numbers: " ".join(f"{word(d.attribute_table[n].key_strindex)}={value(d.attribute_table[n].value)}" for n in numbers)
+def frame(location):
+    [line] = location.lines
+    function = d.function_table[line.function_index]
+    file = word(d.mapping_table[location.mapping_index].filename_strindex)
+    source = f"@{word(function.filename_strindex)}:{line.line}" if line.line else ""
+    return word(function.name_strindex) + source + (f"<{file}>" if file else "") + attributes(location.attribute_indices)
+for resource in request.resource_profiles:
+    print("resource", *(f"{a.key}={value(a.value)}" for a in resource.resource.attributes))
+    [scope] = resource.scope_profiles
+    assert scope.scope.name == "ncpu"
+    for p in scope.profiles:
+        kind = word(p.sample_type.type_strindex)
+        print("profile", kind, word(p.sample_type.unit_strindex), p.time_unix_nano, p.duration_nano, p.period)
+        for sample in p.samples:
+            [number] = sample.values
+            locations = d.stack_table[sample.stack_index].location_indices
+            assert 0 not in locations
+            print(kind, number, ",".join(frame(d.location_table[n]) for n in locations), attributes(sample.attribute_indices))
+"#;
+
+#[test]
+fn opentelemetry_s_own_messages_read_the_profiles() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("profiles.otlp");
+    std::fs::write(&file, otlp(&recording()).unwrap()).unwrap();
+    let args = ["-c", PROFILES, file.to_str().unwrap()];
+    let Some(printed) = run("python3", &args, "no Python package opentelemetry-proto") else { return };
+    let host = Manifest::new(Purpose::Watch, 2, Vec::new(), 1.0).host;
+    let machine = format!("resource host.name={host} os.type=linux");
+    for line in [
+        &format!("{machine} process.executable.name=web process.pid=7"),
+        &format!("{machine} process.executable.name=db"),
+        &machine,
+        "profile cpu nanoseconds 1700000000000000000 2000000000 10101010",
+        "profile off_cpu nanoseconds 1700000000000000000 2000000000 0",
+        "cpu 750000000 work<web>,main<libc.so.6> thread.name=worker",
+        "samples 75 work<web>,main<libc.so.6> thread.name=worker",
+        "cpu 31250000 run@pool.py:7,main thread.name=worker",
+        "cpu 125000000 queued_spin_lock<[kernel]>profile.frame.type=kernel,ksys_write<[kernel]>profile.frame.type=kernel,write,main thread.name=web",
+        "spin 125000000 queued_spin_lock<[kernel]>profile.frame.type=kernel,ksys_write<[kernel]>profile.frame.type=kernel,write,main thread.name=web",
+        "off_cpu 2500000000 futex_wait<[kernel]>profile.frame.type=kernel,wait\\nfor\\u202e,main thread.name=worker ncpu.wait=user lock",
+        "cpu 62500000 [others] ",
+        "off_cpu 125000000 [others] ncpu.wait=I/O",
+    ] {
+        assert!(printed.lines().any(|printed| printed == line), "no {line} in {printed}");
+    }
+    // Viewers show the first profile.
+    assert!(printed.lines().nth(1).unwrap().starts_with("profile cpu"), "{printed}");
+    let sum = |kind: &str| -> u64 {
+        let rows = printed.lines().filter_map(|line| line.strip_prefix(kind)?.strip_prefix(' '));
+        rows.map(|row| row.split(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+    };
+    assert_eq!(sum("cpu"), 500_000_000 + 250_000_000 + 31_250_000 + 15_625_000 + 125_000_000 + 62_500_000);
+    assert_eq!((sum("spin"), sum("off_cpu")), (125_000_000, 2_500_000_000 + 250_000_000 + 125_000_000));
+    assert_eq!(sum("samples"), 50 + 25 + 3 + 1 + 12 + 6);
+}
+
+#[test]
+fn a_profile_s_resource_is_what_all_processes_of_the_name_share() {
+    const ID: &str = "3f9d0e4a5b6c7d8e9f00112233445566778899aabbccddeeff00112233445566";
+    const POD: &str = "/kubepods/burstable/pod7a1d2c3b-4e5f-6071-8293-a4b5c6d7e8f9";
+    let with = |groups: &[(&str, Option<&str>)]| {
+        let mut rows = tenant_names::Rows::new();
+        for (number, (cgroup, pod)) in (4..).zip(groups) {
+            rows.push(tenant_names::Row {
+                tenant: Some(number),
+                cgroup: (*cgroup).into(),
+                program: "web".into(),
+                pod: (*pod).into(),
+                ..Default::default()
+            });
+        }
+        let bytes = otlp(&recording().with(rows.finish())).unwrap();
+        move |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes())
+    };
+    let group = format!("{POD}/{ID}");
+    let one = with(&[(&group, Some("shop/web-0"))]);
+    for text in
+        ["container.id", ID, "k8s.pod.uid", "7a1d2c3b-4e5f-6071-8293-a4b5c6d7e8f9", "k8s.pod.name", "web-0"]
+    {
+        assert!(one(text), "no {text}");
+    }
+    // Another container of the pod has processes of the name, too.
+    let other = format!("{POD}/{}", ID.replace('3', "4"));
+    let two = with(&[(&group, Some("shop/web-0")), (&other, Some("shop/web-0"))]);
+    assert!(two("k8s.pod.uid") && !two("container.id"));
+    let none = with(&[(&group, Some("shop/web-0")), ("/system.slice/web.service", None)]);
+    assert!(!none("k8s.pod.uid") && !none("container.id") && !none("k8s.pod.name"));
+    // Numbers that no recording has do not become negative ones.
+    assert_eq!(super::words::nanoseconds(1e300), i64::MAX as u64);
 }

@@ -1,4 +1,4 @@
-//! Messages of Protocol Buffers, written field by field. Both formats are a dozen messages of numbers and names, for which
+//! Messages of Protocol Buffers, written field by field. Each format is a dozen messages of numbers and names, for which
 //! a generated library of types would weigh more than all this crate.
 
 /// A message that is being written.
@@ -32,11 +32,16 @@ impl Message {
         self
     }
 
-    /// A fraction.
-    pub fn double(mut self, field: u32, n: f64) -> Message {
+    /// A whole number in eight bytes.
+    pub fn fixed64(mut self, field: u32, n: u64) -> Message {
         self.tag(field, 1);
         self.0.extend(n.to_le_bytes());
         self
+    }
+
+    /// A fraction.
+    pub fn double(self, field: u32, n: f64) -> Message {
+        self.fixed64(field, n.to_bits())
     }
 
     fn bytes(mut self, field: u32, bytes: &[u8]) -> Message {

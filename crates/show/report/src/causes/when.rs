@@ -132,6 +132,7 @@ whens! {
     SleepsIn = "sleeps-in" [function, process, place, each, rate] named "the function": "threads sleep for a time below a function that the entry names, a fifth of the time or more and five times a second or more",
     FrequentSleeps = "frequent-sleeps" [call, process, place, each, rate, threads] named "the call": "500 timeouts a second or more run out",
     TimerReads = "timer-reads" [call, process, place, each, rate, threads] named "the call": "500 reads a second or more wait for a timer",
+    Traced = "traced" [process, tracer, place, rate, each] named "the process": "threads stop for a tracer 200 times a second or more",
     Pool = "pool" [site, place, waiting, threads, size] named "the function": "threads wait in one place for what threads of their own kind give back, more than one of them on average",
     FullPool = "full-pool" [pool, process, place, size] named "the pool": "threads of a known pool wait for work for less than a fifth of their time, while CPUs idle",
     ThreadSetting = "thread-setting" [name, value, process, cpus] named "the variable": "a process uses all CPUs that a variable of its environment allows, fewer than the machine has, while CPUs idle",

@@ -31,6 +31,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod text;
+mod tracers;
 mod user_locks;
 mod view;
 mod waiting;
@@ -55,7 +56,8 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 14] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 15] = [
+    tracers::claims,
     pools::claims,
     begun::claims,
     spins::claims,

@@ -214,7 +214,7 @@ impl<'a> View<'a> {
     }
 
     /// Seconds of each thread of a process in these states, by its number.
-    fn times_of_threads(&self, process: &str, states: &[Microstate]) -> HashMap<u64, f64> {
+    pub fn times_of_threads(&self, process: &str, states: &[Microstate]) -> HashMap<u64, f64> {
         let mut times = HashMap::new();
         let Ok(Some(t)) = threads::Reader::open(self.context.recording) else { return times };
         let whole = |states: &[Microstate]| Microstate::ON_CPU.iter().all(|state| states.contains(state));

@@ -72,7 +72,25 @@ pub(super) fn slept<'a>(view: &View<'a>) -> Vec<Slept<'a>> {
         let thread = t.thread.get(row).unwrap_or("");
         all.push(Slept { process, thread, user, kernel, wait, seconds, count });
     }
+    hold_to_exact(view, &mut all);
     all
+}
+
+/// Stacks are walked before a thread leaves its CPU, which lengthens very short sleeps: of a process they are no longer together than
+/// its threads' clocks say.
+fn hold_to_exact(view: &View<'_>, all: &mut [Slept<'_>]) {
+    const SLEEPS: [Microstate; 3] = [Microstate::Slp, Microstate::Lck, Microstate::Dfl];
+    let asleep = |s: &Slept<'_>| s.wait != "run queue";
+    let mut sums: HashMap<&str, f64> = HashMap::new();
+    all.iter().filter(|s| asleep(s)).for_each(|s| *sums.entry(s.process).or_default() += s.seconds);
+    for (process, sum) in sums {
+        let times = view.times_of_threads(process, &SLEEPS);
+        let exact: f64 = times.values().sum();
+        if exact > 0.0 && exact < sum {
+            let own = |s: &&mut Slept<'_>| s.process == process && asleep(s);
+            all.iter_mut().filter(own).for_each(|s| s.seconds *= exact / sum);
+        }
+    }
 }
 
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {

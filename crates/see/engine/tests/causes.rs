@@ -119,6 +119,18 @@ fn part_of(seen: &Seen, functions: &[&str], causes: &[&str]) -> f64 {
     samples(&|cause| causes.contains(&cause)) / all
 }
 
+/// Its process is gone when its samples are divided.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn code_made_at_run_time_is_read_while_its_process_lives() {
+    let Some(_one) = allowed() else { return };
+    let (truth, seen) = run("made", &["1.5"]);
+    let atomic = part_of(&seen, &["[anon]"], &["atomic operations", "shared lines"]);
+    println!("{:.0} % of {:.2} s in the atomic instruction", 100.0 * atomic, truth[0]);
+    // Two further instructions take a fifth of the loop at most.
+    assert!(atomic > 0.6, "{atomic}");
+}
+
 mod quiet {
     use super::*;
 

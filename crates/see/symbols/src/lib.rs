@@ -44,5 +44,5 @@ pub use postgres::{Postgres, WaitEvents};
 pub use python::{NO_CFRAME, PythonAt, Pythons, Spliced};
 pub use recent::Recent;
 pub use unwind::{Copied, Unwinding, Unwound};
-pub use user::{CodeKey, CodePlace, User};
+pub use user::{CodeKey, CodePlace, User, made_code};
 pub use wait::Told;

@@ -107,6 +107,17 @@ pub enum CodeKey {
     Memory(u32, u64),
 }
 
+/// Where code that was made at run time lies: the page around `addr`. `None` for code of a file.
+pub fn made_code(maps: &ProcMaps, tgid: u32, addr: u64) -> Option<CodePlace> {
+    let (file, _) = maps.find(tgid, addr)?;
+    if maps.file(file).path.is_some() {
+        return None;
+    }
+    let address = (addr & !(CODE_PAGE - 1)).saturating_sub(LEAD_IN);
+    let length = LEAD_IN + CODE_PAGE + LEAD_OUT;
+    Some(CodePlace { key: CodeKey::Memory(tgid, address), whole: false, address, length })
+}
+
 /// What an address is called.
 #[derive(Clone)]
 struct Name {
@@ -273,17 +284,10 @@ impl User {
 
     /// Where the code around `addr` of a process lies: its function, where symbols say where that is, else its page.
     pub fn code_place(&mut self, maps: &ProcMaps, tgid: u32, addr: u64) -> Option<CodePlace> {
-        let (file, offset) = maps.find(tgid, addr)?;
-        if maps.file(file).path.is_none() {
-            let begin = (addr & !(CODE_PAGE - 1)).saturating_sub(LEAD_IN);
-            let length = LEAD_IN + CODE_PAGE + LEAD_OUT;
-            return Some(CodePlace {
-                key: CodeKey::Memory(tgid, begin),
-                whole: false,
-                address: begin,
-                length,
-            });
+        if let Some(place) = made_code(maps, tgid, addr) {
+            return Some(place);
         }
+        let (file, offset) = maps.find(tgid, addr)?;
         let program = self.program(maps, file)?;
         let address = program.segments.address(offset)?;
         let table = self.symbols(maps, file, What::Functions).ok()?;

@@ -33,6 +33,9 @@ impl Observation {
                     self.settings.met(stack.tgid);
                     self.path.beside(&stack, pauses, cpu, time, self.engine.hz());
                 }
+                if let Some(registers) = registers.as_ref().filter(|_| stack.kernel.is_empty()) {
+                    self.samples.keep_code(&self.symbols, stack.tgid, registers.ip());
+                }
                 let registers = registers.map(|registers| (registers, time));
                 self.samples.add(at, stack, pauses, futex, registers);
             }

@@ -225,6 +225,11 @@ impl Samples {
         self.pending.is_empty()
     }
 
+    /// Keeps the code at `ip` of a process, where it was made at run time.
+    pub fn keep_code(&mut self, symbols: &Symbols, tgid: u32, ip: u64) {
+        self.user_code.keep_code(symbols, tgid, ip);
+    }
+
     /// The tables `user_causes` and `data` of samples whose cause is known; `last`: of all samples.
     pub fn causes(
         &mut self,

@@ -1,7 +1,8 @@
 //! Causes of the time of user code: those of its samples, and the data that they waited for.
 //!
 //! A sample waits here until its function has enough of them to tell (`ncpu_instructions`), and gets a part of each cause then.
-//! Code is read from the program's file, or from memory where it was made at run time, when its function has that many.
+//! Code is read from the program's file when its function has that many. Code that was made at run time is read from memory while the
+//! process lives: an observation that ends with its process has tables only then.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -25,6 +26,9 @@ const DECODED_LAST: usize = 256;
 /// Samples that wait, and functions that they are of; further ones are unknown.
 const MAX_WAITING: usize = 1 << 15;
 const MAX_FUNCTIONS: usize = 1 << 12;
+/// Pages of code made at run time that are kept, some 5 KiB each; and how many times as many samples have one read again.
+const MAX_MADE: usize = 512;
+const MORE: usize = 8;
 /// Addresses remembered of an instruction's operand.
 const ADDRESSES: usize = 256;
 /// Lines of a first cache, with some room: 48 KiB.
@@ -67,6 +71,15 @@ struct Function {
     waiting: Vec<Waiting>,
 }
 
+/// Code that was made at run time, as it was when `samples` had met it.
+#[derive(Default)]
+struct Made {
+    samples: usize,
+    /// It is read again when this many have.
+    next: usize,
+    bytes: Vec<u8>,
+}
+
 type Row = (Arc<str>, Arc<str>, &'static str, UserCause);
 
 /// Samples of user code and what is known of their causes.
@@ -78,6 +91,7 @@ pub(super) struct UserCode {
     /// Samples that wait, those included.
     waiting: usize,
     lines: Lines,
+    made: HashMap<CodeKey, Made>,
     /// Samples by thread, function, instruction and cause.
     rows: HashMap<Row, f64>,
     /// Samples by process and address that waited for memory.
@@ -97,6 +111,24 @@ impl UserCode {
             self.waiting += 1;
             let (thread, function) = (thread.clone(), function.clone());
             self.unplaced.push(Waiting { met, tgid: stack.tgid, thread, function, code: 0, at: 0 });
+        }
+    }
+
+    /// Reads the code at `ip` of a process, if it was made at run time and enough samples have met it. It is read again when many
+    /// more have: a compiler may have put other code there.
+    pub fn keep_code(&mut self, symbols: &Symbols, tgid: u32, ip: u64) {
+        let Some(place) = symbols.made_code(tgid, ip) else { return };
+        if self.made.len() >= MAX_MADE && !self.made.contains_key(&place.key) {
+            self.made.clear();
+        }
+        let made = self.made.entry(place.key).or_default();
+        made.samples += 1;
+        if made.samples < made.next.max(ENOUGH) {
+            return;
+        }
+        made.next = made.samples * MORE;
+        if let Some(bytes) = symbols.code_bytes(&place) {
+            made.bytes = bytes;
         }
     }
 
@@ -158,6 +190,7 @@ impl UserCode {
                 self.unknown(&waiting.thread, &waiting.function, 1.0);
             }
             self.waiting = 0;
+            self.made.clear();
         }
         let data = self.data(t, symbols, process);
         if last {
@@ -180,12 +213,14 @@ impl UserCode {
 
     /// Decodes functions with enough samples, those with most first.
     fn decode(&mut self, most: usize, symbols: &Symbols) {
+        let made = &self.made;
         let mut wanted: Vec<&mut Function> =
             self.functions.values_mut().filter(|f| f.code.is_none() && f.waiting.len() >= ENOUGH).collect();
         wanted.sort_unstable_by_key(|f| std::cmp::Reverse(f.waiting.len()));
         for function in wanted.into_iter().take(most) {
             // Where its bytes cannot be read now, it is tried again.
-            let Some(bytes) = symbols.code_bytes(&function.place) else { continue };
+            let kept = || made.get(&function.place.key).map(|made| made.bytes.clone());
+            let Some(bytes) = symbols.code_bytes(&function.place).or_else(kept) else { continue };
             let code = match function.place.whole {
                 true => Code::decode(&bytes),
                 false => Code::resynchronized(&bytes),

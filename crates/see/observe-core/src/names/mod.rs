@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use ncpu_symbols::{
     CodePlace, Copied, Kernel, KernelError, ProcMaps, PythonAt, Pythons, Recent, Unwinding, Unwound, User,
-    name_parts,
+    made_code, name_parts,
 };
 
 use crate::bpf_support::Stack;
@@ -271,6 +271,11 @@ impl Symbols {
     /// Where the code around an address lies, as [`User::code_place`] says.
     pub fn code_place(&mut self, tgid: u32, address: u64) -> Option<CodePlace> {
         self.user.code_place(&self.maps, tgid, address)
+    }
+
+    /// See [`made_code`].
+    pub fn made_code(&self, tgid: u32, address: u64) -> Option<CodePlace> {
+        made_code(&self.maps, tgid, address)
     }
 
     /// Its bytes.

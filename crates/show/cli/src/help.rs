@@ -84,6 +84,14 @@ const MORE: &[More] = &[
         see: &["run", "watch"],
     },
     More {
+        command: "import",
+        examples: &[(
+            "ncpu import perf.data --record make.ncpu",
+            "a file of `perf record -e cpu-clock -g --switch-events -- make`, for `ncpu report make.ncpu`",
+        )],
+        see: &["report", "run", "diff"],
+    },
+    More {
         command: "diff",
         examples: &[("ncpu diff before.ncpu after.ncpu", "what changed between two recordings")],
         see: &["report", "run"],
@@ -390,7 +398,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Measure", &["bench", "scale", "dose", "populate", "power", "colour"]),
     ("Fix", &["fix", "place", "partition", "hugepages", "preload", "dump"]),
     ("Predict", &["foresee"]),
-    ("Keep and compare", &["diff", "fleet"]),
+    ("Keep and compare", &["diff", "import", "fleet"]),
     ("This program", &["doctor", "completions", "man", "help"]),
 ];
 

@@ -29,6 +29,7 @@ mod generate;
 mod help;
 mod hugepages;
 mod import;
+mod import_perf;
 mod last;
 mod limits;
 mod lines;
@@ -96,6 +97,7 @@ enum Command {
     Top(top::TopArgs),
     Report(run::ReportCommand),
     Diff(Box<diff::DiffArgs>),
+    Import(import_perf::ImportArgs),
     Explain(explain::ExplainArgs),
     Why(why::WhyArgs),
     #[command(visible_alias = "lockstat")]
@@ -250,6 +252,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Top(args) => top::run(&args),
         Command::Report(args) => run::report_again(args),
         Command::Diff(args) => diff::run(*args),
+        Command::Import(args) => import_perf::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Why(args) => why::run(&args),
         Command::Locks(args) => locks::run(args),

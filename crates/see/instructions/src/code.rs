@@ -172,6 +172,7 @@ impl Code {
             ended = !matches!(instruction.flow, Flow::Next | Flow::Call);
         }
         written_back(&mut instructions, decoded, &mut info);
+        fences(&mut instructions, decoded, &mut info);
         chased_by_index(&mut instructions, decoded, &loops, &mut info);
         Code { instructions, blocks: block + 1 }
     }
@@ -244,6 +245,28 @@ fn written_back(instructions: &mut [Instruction], decoded: &[Decoded], info: &mu
             if operand.is_moved_by(info.info(&decoded[load])) {
                 break;
             }
+        }
+    }
+}
+
+/// A fence waits for the stores before it: the last of its basic block that does not lie on the stack stands for its operand.
+/// Compilers make fences of mfence, and of locked operations on the stack (`lock addl $0, (%rsp)`).
+fn fences(instructions: &mut [Instruction], decoded: &[Decoded], info: &mut InstructionInfoFactory) {
+    for fence in 0..instructions.len() {
+        let this = &instructions[fence];
+        if this.kind != Kind::Atomic || this.operand.is_some_and(|o| !o.on_stack) {
+            continue;
+        }
+        let earlier = (fence.saturating_sub(BACK)..fence).rev();
+        let mut of_block = earlier.take_while(|&i| instructions[i].block == this.block);
+        let store = of_block.find_map(|i| {
+            let operand = instructions[i].operand.filter(|o| o.writes && !o.on_stack)?;
+            Some((i, operand))
+        });
+        let Some((store, operand)) = store else { continue };
+        let moved = (store + 1..=fence).any(|i| operand.is_moved_by(info.info(&decoded[i])));
+        if operand.stale == Stale::No && !moved {
+            instructions[fence].operand = Some(operand);
         }
     }
 }

@@ -129,6 +129,27 @@ fn kinds_are_by_what_may_wait() {
 }
 
 #[test]
+fn a_fence_waits_for_the_store_before_it() {
+    let place = |code: &[u8], fence: usize| {
+        let code = Code::decode(code);
+        let instruction = &code.instructions()[fence];
+        assert_eq!(instruction.kind, Kind::Atomic);
+        let operand = instruction.operand.filter(|o| !o.on_stack)?;
+        operand.address(&registers(&[(RDI, 0x1000), (RCX, 3)]), 0).map(|a| a.at)
+    };
+    // mov %rax,0x10(%rdi); lock addl $0,(%rsp).
+    assert_eq!(place(b"\x48\x89\x47\x10\xf0\x83\x04\x24\x00\xc3", 1), Some(0x1010));
+    // mov %rax,0x10(%rdi); mfence.
+    assert_eq!(place(b"\x48\x89\x47\x10\x0f\xae\xf0\xc3", 1), Some(0x1010));
+    // mov %rax,0x10(%rdi); mov %rcx,%rdi; mfence: where the store went is lost.
+    assert_eq!(place(b"\x48\x89\x47\x10\x48\x89\xcf\x0f\xae\xf0\xc3", 2), None);
+    // mov %rax,0x10(%rdi); jmp to what follows; mfence: another block.
+    assert_eq!(place(b"\x48\x89\x47\x10\xeb\x00\x0f\xae\xf0\xc3", 2), None);
+    // lock addl $1,0x10(%rdi) has an operand of its own.
+    assert_eq!(place(b"\x48\x89\x01\xf0\x83\x47\x10\x01\xc3", 1), Some(0x1010));
+}
+
+#[test]
 fn samples_beyond_those_of_the_block_are_stall() {
     let code = Code::decode(CHASE);
     // The load, three plain ones, the branch, ret.

@@ -1,41 +1,45 @@
-//! Who races for the connections of a listener, and who is let go first.
+//! Detects thundering herds at a listener and orders the acceptors.
 //!
 //! # Shared state
 //!
-//! One page, mapped before `main` and inherited over `fork`: the *family* that shares it is a program with all it
-//! forks, until they exec. It holds a slot per listener, found by the socket's cookie, and is made of atomics that are
-//! hints alone: whatever a crashed or hostile member leaves there, nobody is held back longer than the cap, and no
-//! result changes. Nobody registers, so nobody has to be missed: members that end just stop being counted.
+//! One page, mapped before `main` and inherited over `fork`. The *family* that shares it is a program with
+//! all its forks, until they exec. The page holds a slot per listener, found by the socket's cookie, and
+//! consists of atomics that are only hints: whatever a crashed or hostile member leaves there, no thread is
+//! held back longer than the cap, and no result changes. Members do not register, so none can be missed:
+//! members that end are simply not counted any more.
 //!
 //! # Is there a herd?
 //!
-//! A call *loses* if it fails with `EAGAIN` on a non-blocking listener although some other member has taken a
-//! connection since this thread's last call. `EAGAIN` alone proves nothing: who accepts until there is no more, or
-//! looks at every tick, gets it without a race. But a herd need not lose: `poll` and `epoll_wait` look again when
-//! they are woken, and whoever finds the connection gone sleeps on without ever having returned. What always shows
-//! is the share. So connections are counted in *epochs* of 32 for each taker, and the sum of squares, to which each
-//! taker's next connection adds 2n-1, gives Jain's index of evenness at the end of one. If it is below 0.9, delays are
-//! tried: a held-back connection is there to be seen, so that a herd comes and loses. If nobody lost to 16 connections
-//! in a row, there is none, as at full load, and the delays end: they would cost throughput and not change the shares.
-//! Those tried in vain are tried again ever more seldom; those that were of use stay on for some epochs, the longer the
-//! more often they were, until one is left alone to see whether they still are.
+//! A call *loses* if it fails with `EAGAIN` on a non-blocking listener although another member has taken a
+//! connection since this thread's last call. `EAGAIN` alone proves nothing: a thread that accepts until the
+//! queue is empty, or polls at every tick, gets it without a race. But a herd need not lose: `poll` and
+//! `epoll_wait` look again when they are woken, and a thread that finds the connection taken sleeps on
+//! without having returned. Only the shares always show a herd. So connections are counted in *epochs* of 32
+//! for each taker, and the sum of squares, to which each taker's next connection adds 2n-1, gives Jain's
+//! index of evenness at the end of one. If it is below 0.9, delays are tried: while a connection is held back
+//! it is visible, so a herd comes and loses. If no call lost for 16 connections in a row the herd is gone, as
+//! at full load, and the delays end: they would cost throughput and not change the shares. Delays that had no
+//! effect are tried again at growing intervals. Delays that had an effect stay on for some epochs, for more
+//! after each success, until one epoch without delays shows whether they are still needed.
 //!
 //! # Turns
 //!
-//! Where the taker waits by epoll, nobody need be held back: [`watch`] gives it the last place in the listener's
-//! queue each time that it has taken a connection, and once where it has lost one; until all have such a place, those
-//! that have one are held back as well. That is on in the same epochs as delays; but as nobody loses then, it
-//! is their last epoch that tells whether turns are of use: whether shares are even, or more even than before. Of a
-//! listener with `EPOLLEXCLUSIVE` only some of those that wait may ever be seen to accept. There shares are those of all
-//! threads of the family that have waited in an epoll: too many at times, and then turns are tried now and then.
+//! If the taker waits by epoll, no thread need be held back: [`watch`] gives it the last place in the
+//! listener's queue each time that it has taken a connection, and once when it has lost one. Until all takers
+//! have such a place, those that have one are held back as well. Turns are on in the same epochs as delays.
+//! But no call loses then, so their last epoch decides whether turns have an effect: whether shares are even,
+//! or more even than before. Of a listener with `EPOLLEXCLUSIVE` only some of the waiting threads may ever
+//! accept. There, shares are divided by all threads of the family that have waited in an epoll. That number
+//! is sometimes too large, and then turns are tried now and then.
 //!
 //! # The order of delays
 //!
-//! A taker's *age* is how many connections were taken since its own last one. With n takers in turn, the one whose
-//! turn it is has age n-1, the one behind it n-2, and so on; so each waits as many steps as it lacks in age, and the
-//! first not at all. That needs neither numbers nor a list of members: one that is busy is passed over by those behind
-//! it, and goes first when it comes back. Who waits sleeps on the slot's count of connections, and the one that gets
-//! the connection wakes all: nobody sleeps for a connection that is gone. And nobody waits if there is none.
+//! A taker's *age* is the number of connections taken since its own last one. With n takers in turn, the next
+//! one has age n-1, the one behind it n-2, and so on. So each waits one step for each connection that it
+//! lacks in age, and the first does not wait. That needs neither numbers nor a list of members: a busy member
+//! is passed by those behind it, and goes first when it comes back. A waiting thread sleeps on the slot's
+//! count of connections, and the one that gets the connection wakes all: no thread sleeps for a connection
+//! that was taken. And no thread waits without a connection to accept.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -47,29 +51,29 @@ use crate::settings::{Order, Settings};
 use crate::watch::{self, Wait};
 
 const SLOTS: usize = 30;
-/// Somebody races, or an epoch is not complete: look on for so long, ms.
+/// How long to look on after a race, or in an incomplete epoch, ms.
 const RACE_MS: u32 = 60_000;
-/// Two failures in a row may mean anything: look for so long, ms.
+/// How long to look after two failures in a row, which may have other causes, ms.
 const DOUBT_MS: u32 = 1_000;
-/// A slot that nobody used for so long may become another listener's, ms.
+/// A slot that was unused for this long may be given to another listener, ms.
 const STALE_MS: u32 = 120_000;
 /// Connections in an epoch for each taker: enough for an index of fair chance to be above 0.95.
 const EPOCH: u32 = 32;
-/// Connections in a row that nobody lost: there is no herd.
+/// Connections in a row without a loss after which the herd is gone.
 const QUIET: u32 = 16;
 /// Shares less even than this are uneven, in thousandths.
 const EVEN: u64 = 900;
 /// Epochs with delays before one without, at first and at most.
 const HOLD: u32 = 8;
 const MAX_HOLD: u32 = 256;
-/// So many times as long with turns, which cost a microsecond a connection and no waiting.
+/// The factor by which epochs with turns last longer: they cost a microsecond per connection and no waiting.
 const TURNS: u32 = 8;
-/// Connections in a row after which a thread makes way for newcomers.
+/// Connections in a row after which a thread gives newcomers a turn.
 const NEWCOMERS: u32 = 16;
 /// Epochs without a trial after one in vain, at first and at most.
 const REST: u32 = 8;
 const MAX_REST: u32 = 4096;
-/// Steps the cap is divided into at least.
+/// The least number of steps that the cap is divided into.
 const STEPS: u32 = 8;
 /// Failures in a row before a thread that found no race looks again, at most.
 const MAX_PATIENCE: u32 = 1 << 16;
@@ -77,31 +81,31 @@ const MAX_PATIENCE: u32 = 1 << 16;
 const LOOK: u32 = 64;
 const MAX_LOOK: u32 = 1 << 16;
 
-/// What a family shares. Zeroes are valid.
+/// The data that a family shares. Zeroes are valid.
 #[repr(C, align(4096))]
 pub struct Page {
-    /// Until when calls are looked at, ms of the coarse clock; 0 if not.
+    /// The end of the alert, during which calls are examined, ms of the coarse clock; 0 without one.
     alert: AtomicU32,
-    /// Threads that called accept, now or before.
+    /// Threads that have ever called accept.
     takers: AtomicU32,
-    /// Threads that waited in an epoll, now or before.
+    /// Threads that have ever waited in an epoll.
     waiters: AtomicU32,
     slots: [Slot; SLOTS],
 }
 
-/// What is known of a listener.
+/// State of a listener.
 #[repr(C, align(128))]
 pub struct Slot {
     cookie: AtomicU64,
-    /// Connections that were counted. Who is held back sleeps on it.
+    /// Connections counted so far. Threads that are held back sleep on it.
     accepted: AtomicU32,
-    /// Threads that sleep, or did when they were killed.
+    /// Threads that sleep, or that slept when they were killed.
     waiting: AtomicU32,
     /// When it was last used, ms of the coarse clock.
     used: AtomicU32,
-    /// Epochs.
+    /// The number of the epoch.
     epoch: AtomicU32,
-    /// `accepted` when this one began.
+    /// `accepted` at the start of this epoch.
     began: AtomicU32,
     /// In this epoch: threads that called, and the sum of squares of their connections.
     callers: AtomicU32,
@@ -110,26 +114,26 @@ pub struct Slot {
     crowd: AtomicU32,
     /// Epochs for which delays and turns stay on; 0: off.
     hold: AtomicU32,
-    /// The epoch in which they began.
+    /// The epoch in which delays and turns began.
     since: AtomicU32,
-    /// Threads whose entries have been given a place since then.
+    /// Threads whose entries were given a place since then.
     turning: AtomicU32,
-    /// How even shares were in the epoch before, in thousandths.
+    /// Evenness of the shares in the previous epoch, in thousandths.
     before: AtomicU32,
-    /// For how many they shall be on next.
+    /// The number of epochs for the next time that they are on.
     next_hold: AtomicU32,
-    /// Epochs until they are tried again, and after the next trial in vain.
+    /// Epochs until the next trial, and after that trial if it has no effect.
     rest: AtomicU32,
     next_rest: AtomicU32,
-    /// `accepted` when somebody lost last, or delays began.
+    /// `accepted` at the last loss, or when delays began.
     last_loss: AtomicU32,
-    /// Whether anybody lost since then.
+    /// Whether a call lost since then.
     raced: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Page>() == 4096);
 
-/// Milliseconds, for a few ns; not more exact than a tick.
+/// Milliseconds of the coarse clock: takes a few ns, exact to a tick.
 fn now_ms() -> u32 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a live timespec; this clock exists.
@@ -142,7 +146,7 @@ fn is_before(a: u32, b: u32) -> bool {
 }
 
 impl Page {
-    /// Whether calls are to be looked at. Two loads, of a line that is seldom written.
+    /// Whether calls are to be examined. Two loads, of a line that is rarely written.
     #[inline(always)]
     pub fn alerted(&self) -> bool {
         let until = self.alert.load(Relaxed);
@@ -153,7 +157,7 @@ impl Page {
     fn still(&self, until: u32) -> bool {
         let yes = is_before(now_ms(), until);
         if !yes {
-            // Back to where no clock is read. If another alert came meanwhile, it stands.
+            // Back to the state in which no clock is read. If another alert came meanwhile, it stays.
             let _ = self.alert.compare_exchange(until, 0, Relaxed, Relaxed);
         }
         yes
@@ -162,18 +166,18 @@ impl Page {
     fn alert_for(&self, ms: u32) {
         let until = now_ms().wrapping_add(ms) | 1;
         let have = self.alert.load(Relaxed);
-        // Written seldom: who only reads it shall keep it in its cache.
+        // Written rarely, so that the line stays in the caches of its readers.
         if have == 0 || is_before(have.wrapping_add(ms / 8), until) {
             self.alert.store(until, Relaxed);
         }
     }
 
-    /// What was to be seen was seen.
+    /// Ends the alert: the epoch is complete.
     fn calm(&self) {
         self.alert.store(now_ms() | 1, Relaxed);
     }
 
-    /// The listener's slot; none if all are in use.
+    /// The listener's slot; `None` if all are in use.
     fn slot(&self, cookie: u64) -> Option<&Slot> {
         let first = cookie as usize;
         let nth = |i: usize| &self.slots[first.wrapping_add(i) % SLOTS];
@@ -217,12 +221,13 @@ impl Slot {
     }
 
     fn length(&self) -> u32 {
-        // A count that some member spoilt must not make epochs without end.
+        // A count that a faulty member corrupted must not make epochs endless.
         EPOCH * self.crowd().clamp(2, 4096)
     }
 
-    /// Ends the epoch if it is complete with connection `at`; by whoever took that. Whether there is nothing to be
-    /// looked at further. `wait` is how that thread waits, and `waiters` how many threads have waited in epolls.
+    /// Ends the epoch if connection `at` completes it; called by the thread that took the connection. Returns
+    /// whether the alert can end. `wait` is how that thread waits, and `waiters` the number of threads that
+    /// have waited in epolls.
     fn roll(&self, at: u32, wait: Wait, waiters: u32) -> bool {
         let began = self.began.load(Relaxed);
         let length = at.wrapping_sub(began);
@@ -255,18 +260,18 @@ impl Slot {
             self.next_hold.store(HOLD, Relaxed);
             self.raced.store(0, Relaxed);
         }
-        // A herd that paused may be back soon.
+        // A herd that paused may come back soon.
         self.hold.load(Relaxed) == 0 && self.raced.load(Relaxed) == 0
     }
 
-    /// Ends delays if nobody has lost for a while, by whoever took connection `at`.
+    /// Ends delays if no call has lost for a while; called by the thread that took connection `at`.
     fn doubt(&self, at: u32) {
         if self.hold.load(Relaxed) == 0 || at.wrapping_sub(self.last_loss.load(Relaxed)) < QUIET {
             return;
         }
         self.hold.store(0, Relaxed);
         if self.raced.load(Relaxed) != 0 {
-            // A herd that is busy now.
+            // The herd may only be busy.
             self.next_hold.store(HOLD, Relaxed);
             self.rest.store(1, Relaxed);
             self.next_rest.store(REST, Relaxed);
@@ -275,7 +280,7 @@ impl Slot {
         }
     }
 
-    /// Neither delays nor turns for some epochs.
+    /// Turns delays and turns off for some epochs.
     fn in_vain(&self) {
         self.next_hold.store(HOLD, Relaxed);
         let rest = self.next_rest.load(Relaxed).clamp(REST, MAX_REST);
@@ -283,7 +288,7 @@ impl Slot {
         self.next_rest.store((rest * 2).min(MAX_REST), Relaxed);
     }
 
-    /// A call lost.
+    /// Records that a call lost.
     fn lose(&self) {
         self.last_loss.store(self.accepted.load(Relaxed), Relaxed);
         if self.raced.load(Relaxed) == 0 {
@@ -291,11 +296,11 @@ impl Slot {
         }
     }
 
-    /// Sleeps until a connection is taken after `seen` were, for `ns` at most, or until a signal comes.
+    /// Sleeps until more than `seen` connections are taken, for at most `ns`, or until a signal comes.
     fn hold_back(&self, seen: u32, ns: u32) {
         let time = libc::timespec { tv_sec: 0, tv_nsec: ns.into() };
-        // Sequentially consistent, as in `announce`: either the sleep sees the new count, or its maker sees the
-        // sleeper.
+        // Sequentially consistent, as in `announce`: either the sleeper sees the new count, or the thread
+        // that changed it sees the sleeper.
         self.waiting.fetch_add(1, SeqCst);
         // SAFETY: a live word and time. Shared, not private: the sleepers are other processes. No cancellation point.
         unsafe {
@@ -309,11 +314,11 @@ impl Slot {
                 0,
             )
         };
-        // It was set to 0 meanwhile if sleepers had been killed.
+        // It was set to 0 meanwhile if sleepers were killed.
         let _ = self.waiting.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1));
     }
 
-    /// Counts a connection; its number.
+    /// Counts a connection; returns its number.
     fn announce(&self) -> u32 {
         let at = self.accepted.fetch_add(1, SeqCst).wrapping_add(1);
         if self.waiting.load(SeqCst) != 0 {
@@ -322,7 +327,7 @@ impl Slot {
                 libc::syscall(libc::SYS_futex, &raw const self.accepted, libc::FUTEX_WAKE, c_int::MAX)
             };
             if woken == 0 {
-                // Killed in their sleep, or about to sleep and then seeing the new count.
+                // The others were killed in their sleep, or are about to sleep and will see the new count.
                 self.waiting.store(0, Relaxed);
             }
         }
@@ -337,7 +342,7 @@ fn evenness(connections: u32, takers: u32, squares: u64) -> u64 {
     (n * n).saturating_mul(1000) / of
 }
 
-/// How long a taker of this age among so many is held back, ns.
+/// The delay of a taker of this age in a crowd of this size, ns.
 fn delay(settings: &Settings, crowd: u32, age: u32, chance: impl FnOnce() -> u32) -> u32 {
     match settings.order {
         Order::RoundRobin => {
@@ -349,22 +354,23 @@ fn delay(settings: &Settings, crowd: u32, age: u32, chance: impl FnOnce() -> u32
     }
 }
 
-/// What a thread knows of a listener it accepts from.
+/// A thread's view of a listener that it accepts from.
 #[derive(Clone, Copy)]
 struct View {
     cookie: u64,
     /// The slot's count after this thread's last call, and at its last connection.
     seen: u32,
     won: u32,
-    /// The epoch it last called in, and its connections in that.
+    /// The epoch of its last call, and its connections in that epoch.
     epoch: u32,
     wins: u32,
     /// Failures in a row without a race.
     idle: u32,
-    /// Whether the thread's last connection gave its entry the last place, and in which hold, by its first epoch.
+    /// Whether the thread's last connection gave its entry the last place, and the hold in which it did, by
+    /// the hold's first epoch.
     turned: bool,
     since: u32,
-    /// How many threads had been given a place by then.
+    /// The number of threads that had been given a place by then.
     places: u32,
 }
 
@@ -377,15 +383,15 @@ const VIEWS: usize = 4;
 pub struct Taker {
     views: [Cell<View>; VIEWS],
     counted: Cell<bool>,
-    /// Failures in a row, and on which descriptor.
+    /// Failures in a row, and their descriptor.
     failures: Cell<(c_int, u32)>,
-    /// How many of them raise an alert; 0 as at first.
+    /// The number of failures that raise an alert; 0 initially.
     patience: Cell<u32>,
-    /// Connections since it looked last, and how many it shall be until it looks again; 0 as at first.
+    /// Connections since the last look at shares, and their number at the next look; 0 initially.
     look: Cell<(u32, u32)>,
-    /// A listener that was found to block while this alert was on.
+    /// A blocking listener that was found during this alert.
     blocking: Cell<c_int>,
-    /// The epoll it last waited in; -1 if it never did.
+    /// The epoll of its last wait; -1 before the first.
     epoll: Cell<c_int>,
     random: Cell<u64>,
 }
@@ -415,7 +421,7 @@ impl Taker {
         self.random.set(0);
     }
 
-    /// Is about to wait in an epoll.
+    /// To be called before a wait in an epoll.
     #[inline(always)]
     pub fn waits(&self, page: &Page, epoll: c_int) {
         if self.epoll.replace(epoll) == -1 {
@@ -429,7 +435,7 @@ impl Taker {
         }
     }
 
-    /// Got a connection while nobody looks.
+    /// To be called after a connection without an alert.
     #[inline(always)]
     pub fn got(&self, page: &Page) {
         self.failures.set((-1, 0));
@@ -443,7 +449,7 @@ impl Taker {
     #[cold]
     fn look_now(&self, page: &Page, until: u32) {
         self.count(page);
-        // The first time it was only counted.
+        // The first connection was only counted.
         self.look.set((0, if until == 0 { LOOK } else { (until * 2).min(MAX_LOOK) }));
         self.blocking.set(-1);
         if until != 0 && (page.takers.load(Relaxed) > 1 || self.waiters(page) > 1) {
@@ -451,16 +457,16 @@ impl Taker {
         }
     }
 
-    /// Threads that have waited in epolls, if this one does.
+    /// Threads that have waited in epolls, if this thread does.
     fn waiters(&self, page: &Page) -> u32 {
         if self.epoll.get() == -1 { 0 } else { page.waiters.load(Relaxed) }
     }
 
-    /// Got `EAGAIN` while nobody looks.
+    /// To be called after `EAGAIN` without an alert.
     pub fn suspects(&self, page: &Page, fd: c_int) {
         self.count(page);
         if page.takers.load(Relaxed) < 2 {
-            return; // nobody else to race with
+            return; // No other thread to race with.
         }
         let (of, n) = self.failures.get();
         let n = if of == fd { n + 1 } else { 1 };
@@ -473,8 +479,8 @@ impl Taker {
         page.alert_for(DOUBT_MS);
     }
 
-    /// Before the true call, while an alert is on: holds the thread back if others are to go first. The listener's
-    /// slot, unless it is of no interest.
+    /// To be called before the true call, during an alert: holds the thread back if other threads are to go
+    /// first. Returns the listener's slot, unless the listener needs none.
     pub fn prepare<'a>(&self, page: &'a Page, fd: c_int, settings: &Settings) -> Option<&'a Slot> {
         self.count(page);
         if self.blocking.get() == fd {
@@ -496,7 +502,7 @@ impl Taker {
         if slot.hold.load(Relaxed) != 0 && self.gives_way(slot, fd, cookie) {
             let seen = slot.accepted.load(SeqCst);
             let ns = delay(settings, slot.crowd(), seen.wrapping_sub(view.won), || self.chance());
-            // Nothing to be had is nothing to give way for.
+            // Without a connection there is nothing to give way for.
             if ns != 0 && readable(fd) {
                 slot.hold_back(seen, ns);
             }
@@ -520,14 +526,14 @@ impl Taker {
             if slot.roll(at, wait, self.waiters(page)) {
                 page.calm();
             } else {
-                // Seldom connections make long epochs.
+                // Rare connections make long epochs.
                 page.alert_for(RACE_MS);
             }
             if wait == Wait::Unknown {
                 slot.doubt(at);
             }
         } else if errno == libc::EAGAIN {
-            // Those that never win are to be in the queue too.
+            // Takers that never win must be in the queue too.
             if watch::wait(self.epoll.get(), fd, cookie) == Wait::Entry
                 && view.since != slot.since.load(Relaxed)
             {
@@ -537,7 +543,7 @@ impl Taker {
             if now == view.seen {
                 view.idle += 1;
                 if view.idle == 64 {
-                    // No race: some other way of working. Look again later, and later still.
+                    // No race: the program works in another way. Look again later, at growing intervals.
                     view.idle = 0;
                     self.patience.set((self.patience.get().max(2) * 2).min(MAX_PATIENCE));
                 }
@@ -552,8 +558,9 @@ impl Taker {
         self.keep(view);
     }
 
-    /// Whether the thread is to be held back. Where it waits by an entry, only as long as others have not taken their
-    /// places: theirs come before it and are all woken, but it may be quicker each time.
+    /// Whether the thread is to be held back. A thread that waits by an entry is held back only until the
+    /// others have taken their places: their entries come before its own and are all woken, but it may be
+    /// quicker each time.
     fn gives_way(&self, slot: &Slot, fd: c_int, cookie: u64) -> bool {
         match watch::wait(self.epoll.get(), fd, cookie) {
             Wait::Unknown => true,
@@ -562,7 +569,7 @@ impl Taker {
         }
     }
 
-    /// With connection `at` taken or lost: the place in the queue that the epoch asks for.
+    /// With connection `at` taken or lost: takes the place in the queue that the epoch requires.
     fn take_place(&self, slot: &Slot, fd: c_int, view: &mut View, at: u32) {
         if slot.hold.load(Relaxed) == 0 {
             view.turned = false;
@@ -575,8 +582,8 @@ impl Taker {
             view.turned = false;
             slot.turning.fetch_add(1, Relaxed);
         }
-        // Nobody stands behind a thread that had the last connection as well, but for those that have been given a place since
-        // then; and newcomers, who need not lose to be there.
+        // A thread that also had the last connection has no other behind it, except threads that have been
+        // given a place since then, and newcomers, which need not lose to be there.
         let places = slot.turning.load(Relaxed);
         let last = view.turned && at.wrapping_sub(view.won) == 1 && view.places == places;
         if !last || at.is_multiple_of(NEWCOMERS) {
@@ -601,7 +608,7 @@ impl Taker {
         at.unwrap_or(&self.views[view.cookie as usize % VIEWS]).set(view);
     }
 
-    /// Xorshift64*: chance enough.
+    /// Xorshift64*: random enough.
     fn chance(&self) -> u32 {
         let mut x = self.random.get();
         if x == 0 {
@@ -621,15 +628,15 @@ impl Taker {
     }
 }
 
-/// The cookie of a socket whose `EAGAIN` can mean a race: a non-blocking one. On a blocking one it is a timeout
-/// (`SO_RCVTIMEO`), and the kernel lets those that block take turns.
+/// The cookie of a non-blocking socket: its `EAGAIN` can mean a race. On a blocking one it is a timeout
+/// (`SO_RCVTIMEO`), and the kernel lets blocked threads take turns.
 fn listener(fd: c_int) -> Option<u64> {
     // SAFETY: a plain call, and no cancellation point.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     if flags < 0 || flags & libc::O_NONBLOCK == 0 { None } else { watch::cookie(fd) }
 }
 
-/// Whether there is a connection to be had. As a bare call it is no cancellation point, as poll(3) is.
+/// Whether a connection can be accepted. A bare system call is not a cancellation point, unlike poll(3).
 fn readable(fd: c_int) -> bool {
     let mut fd = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -3,31 +3,34 @@
 //!
 //! # Where it comes from
 //!
-//! From "How not to load-balance connections with accept()" (Phil Harman, 2005): a preloaded `accept` that sleeps at
-//! random for up to 21 ms before the true one, so that it is not always the thread at the head of the listener's
-//! sleep queue that comes first. That one slept always; this one only where a *thundering herd* is seen, and ends
-//! the sleep when the connection is gone.
+//! From "How not to load-balance connections with accept()" (Phil Harman, 2005): a preloaded `accept` that
+//! sleeps at random for up to 21 ms before the true one, so that the thread at the head of the listener's
+//! sleep queue is not always the first. That one always slept. This one sleeps only if it detects a
+//! *thundering herd*, and ends the sleep when the connection is taken.
 //!
 //! # What is seen
 //!
-//! The results of `accept`: how even the shares are that each thread and process gets, and whether calls fail that would
-//! not have without the others ([`herd`]). As long as a single thread of the family accepts, the wrapper makes no
-//! system call of its own and writes no shared memory; else it looks at shares now and then, and where they are even
-//! ever more seldom. And `epoll_ctl` and `epoll_wait`: which entry of which epoll a thread waits by for a listener.
+//! The results of `accept`: how even the shares of threads and processes are, and whether calls fail that
+//! would not have failed without the others ([`herd`]). While a single thread of the family accepts, the
+//! wrapper makes no system call of its own and writes no shared memory. Otherwise it looks at shares now and
+//! then, and at growing intervals while they are even. And `epoll_ctl` and `epoll_wait`: the entry and the
+//! epoll by which a thread waits for a listener.
 //!
 //! # What is done
 //!
-//! A thread that waits by epoll gets another place in the kernel's queue after each connection, so that the kernel wakes
-//! those that wait in turn ([`watch`]). One that waits by `poll` or `select`, or in a way that is not seen, is held back
-//! for a moment before its call, if others are to go first ([`herd`]).
+//! A thread that waits by epoll gets another place in the kernel's queue after each connection, so that the
+//! kernel wakes the waiting threads in turn ([`watch`]). A thread that waits by `poll` or `select`, or in a
+//! way that is not seen, is held back for a moment before its call, if other threads are to go first
+//! ([`herd`]).
 //!
 //! # What is kept
 //!
-//! Every result is the true call's, and `errno` with it: the wrapper calls it once, with the caller's arguments, at
-//! most later; but for an entry of an epoll that the program changes while it has a flag of the wrapper's, which is
-//! then removed and added. The only calls it makes of its own are no cancellation points, and a thread cancelled or unwound in
-//! the true `accept` passes through frames that hold nothing. Nothing is allocated, no lock is taken, no descriptor
-//! opened; so it may be called wherever `accept` may, a signal handler or a forked child included.
+//! Every result is the true call's, and so is `errno`: the wrapper calls it once, with the caller's
+//! arguments, at most later. The exception is an entry of an epoll that the program changes while it has a
+//! flag of the wrapper's, which is then removed and added. The wrapper's own calls are not cancellation
+//! points, and a thread that is cancelled or unwound in the true `accept` passes through frames that hold
+//! nothing. Nothing is allocated, no lock is taken, no descriptor opened. So it may be called wherever
+//! `accept` may, a signal handler or a forked child included.
 
 mod herd;
 mod settings;
@@ -49,13 +52,14 @@ static EPOLL_WAIT: Next = Next::new(c"epoll_wait");
 static EPOLL_PWAIT: Next = Next::new(c"epoll_pwait");
 static EPOLL_PWAIT2: Next = Next::new(c"epoll_pwait2");
 
-/// Shared with all processes that are forked from this one, or were since its program began; null: off.
+/// Shared with all processes forked from this one, or since its program began; null: off.
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(std::ptr::null_mut());
 /// Written before `main`, and before `PAGE`.
 static mut SETTINGS: Settings = Settings::DEFAULT;
 
 thread_local! {
-    // No destructor and a constant beginning: nothing to allocate or register, not even in a signal handler.
+    // No destructor, and a constant initial value: nothing to allocate or register, not even in a signal
+    // handler.
     static TAKER: Taker = const { Taker::new() };
 }
 
@@ -65,17 +69,17 @@ thread_local! {
 static INIT: extern "C" fn() = init;
 
 extern "C" fn init() {
-    // Looked up now, since the dynamic linker may not be entered from a signal handler.
+    // Looked up here, since a signal handler must not enter the dynamic linker.
     for next in [&ACCEPT, &ACCEPT4, &EPOLL_CTL, &EPOLL_WAIT, &EPOLL_PWAIT, &EPOLL_PWAIT2] {
         next.address();
     }
-    // SAFETY: the names are C strings, and before main nobody changes the environment.
+    // SAFETY: the names are C strings, and before main no thread changes the environment.
     let (mode, delay) = unsafe { (variable(c"NCPU_ACCEPT"), variable(c"NCPU_ACCEPT_DELAY")) };
     let settings = match Settings::read(mode, delay) {
         Ok(Some(settings)) => settings,
         Ok(None) => return,
         Err(line) => {
-            // SAFETY: the bytes live and have the length told.
+            // SAFETY: the bytes are live and have this length.
             unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
             return;
         }
@@ -86,7 +90,7 @@ extern "C" fn init() {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
         let at = libc::mmap(std::ptr::null_mut(), size_of::<Page>(), protection, kind, -1, 0);
-        // Without it, or without word of forks, accept is what it was.
+        // Without the page, or without a fork handler, accept stays the plain call.
         if at == libc::MAP_FAILED || libc::pthread_atfork(None, None, Some(forked)) != 0 {
             return;
         }
@@ -95,14 +99,14 @@ extern "C" fn init() {
     }
 }
 
-/// A child's only thread is a taker of its own, not its parent's copy.
+/// A child's only thread is a taker of its own, not a copy of its parent's.
 unsafe extern "C" fn forked() {
     TAKER.with(Taker::reset);
     watch::forked();
 }
 
 /// # Safety
-/// Nobody changes the environment meanwhile, nor later, if the result is kept.
+/// No thread changes the environment meanwhile, nor later while the result is in use.
 unsafe fn variable(name: &CStr) -> Option<&'static [u8]> {
     // SAFETY: a C string in, a C string or null out.
     unsafe {
@@ -111,7 +115,7 @@ unsafe fn variable(name: &CStr) -> Option<&'static [u8]> {
     }
 }
 
-/// What `call`, the true accept of `fd`, returns; called once, sooner or later.
+/// Returns the result of `call`, the true accept of `fd`, which is called once, sooner or later.
 #[inline(always)]
 fn balanced(fd: c_int, call: impl Fn() -> c_int) -> c_int {
     let page = PAGE.load(Relaxed);
@@ -138,13 +142,13 @@ fn balanced(fd: c_int, call: impl Fn() -> c_int) -> c_int {
     if result >= 0 {
         TAKER.with(|taker| taker.got(page));
     } else if errno() == libc::EAGAIN {
-        // Reads the clock at most, which leaves errno alone.
+        // Reads at most the clock, which leaves errno alone.
         TAKER.with(|taker| taker.suspects(page, fd));
     }
     result
 }
 
-/// accept(2), at most later where a herd races for the connections of `fd`.
+/// accept(2), delayed if a herd races for the connections of `fd`.
 ///
 /// # Safety
 /// As for accept(2): `address` and `length` are null, or point to a buffer and its length.
@@ -155,7 +159,7 @@ pub unsafe extern "C-unwind" fn accept(fd: c_int, address: *mut sockaddr, length
         // SAFETY: the caller's promise; accept is accept4 without flags.
         return unsafe { bare(fd, address, length, 0) };
     }
-    // SAFETY: what libc calls accept has this type. Cancelling a thread unwinds through here.
+    // SAFETY: libc's accept has this type. Cancelling a thread unwinds through here.
     let next = unsafe {
         std::mem::transmute::<
             *mut c_void,
@@ -166,7 +170,7 @@ pub unsafe extern "C-unwind" fn accept(fd: c_int, address: *mut sockaddr, length
     balanced(fd, || unsafe { next(fd, address, length) })
 }
 
-/// accept4(2), at most later where a herd races for the connections of `fd`.
+/// accept4(2), delayed if a herd races for the connections of `fd`.
 ///
 /// # Safety
 /// As for accept4(2): `address` and `length` are null, or point to a buffer and its length.
@@ -182,7 +186,7 @@ pub unsafe extern "C-unwind" fn accept4(
         // SAFETY: the caller's promise.
         return unsafe { bare(fd, address, length, flags) };
     }
-    // SAFETY: what libc calls accept4 has this type. Cancelling a thread unwinds through here.
+    // SAFETY: libc's accept4 has this type. Cancelling a thread unwinds through here.
     let next = unsafe {
         std::mem::transmute::<
             *mut c_void,
@@ -193,10 +197,10 @@ pub unsafe extern "C-unwind" fn accept4(
     balanced(fd, || unsafe { next(fd, address, length, flags) })
 }
 
-/// epoll_ctl(2), with an eye on listeners.
+/// epoll_ctl(2); records entries for listeners.
 ///
 /// # Safety
-/// As for epoll_ctl(2): `event` points to one, or is not needed.
+/// As for epoll_ctl(2): `event` points to an event, or is not needed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn epoll_ctl(
     epoll: c_int,
@@ -206,7 +210,7 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
 ) -> c_int {
     let next = EPOLL_CTL.address();
     let call = || {
-        // SAFETY: the caller's promise; what libc calls epoll_ctl has this type.
+        // SAFETY: the caller's promise; libc's epoll_ctl has this type.
         unsafe {
             if next.is_null() {
                 return libc::syscall(libc::SYS_epoll_ctl, epoll, operation, fd, event) as c_int;
@@ -223,7 +227,7 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     watch::control(epoll, operation, fd, event, call)
 }
 
-/// That the thread is about to wait in an epoll. With random delays that is of no interest: there are no turns.
+/// Records that the thread is about to wait in an epoll. Not needed with random delays, which use no turns.
 #[inline(always)]
 fn waits(epoll: c_int) {
     let page = PAGE.load(Relaxed);
@@ -237,22 +241,22 @@ fn waits(epoll: c_int) {
     }
 }
 
-/// What the kernel takes a signal set's size to be, in bytes.
+/// The size of a signal set that the kernel expects, in bytes.
 const SIGNAL_SET: usize = 8;
 
-/// Defines one of the calls that wait in an epoll: the next of its name, or where there is none the system call, with
-/// the mask that it has beyond the arguments.
+/// Defines one of the calls that wait in an epoll: the next function of its name or, if there is none, the
+/// system call, with the mask that it takes beyond the arguments.
 macro_rules! waiting {
     ($(#[$about:meta])* $name:ident, $next:ident, $call:ident($($mask:expr)?), $($argument:ident: $type:ty),*) => {
         $(#[$about])*
         ///
         /// # Safety
-        /// As for that.
+        /// As for the named call.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(epoll: c_int, $($argument: $type),*) -> c_int {
             waits(epoll);
             let next = $next.address();
-            // SAFETY: the caller's promise; what libc calls so has this type. Cancelling a thread unwinds through here.
+            // SAFETY: the caller's promise; libc's function has this type. Cancelling a thread unwinds through here.
             unsafe {
                 if next.is_null() {
                     return libc::syscall(libc::$call, epoll, $($argument,)* $($mask,)? SIGNAL_SET) as c_int;

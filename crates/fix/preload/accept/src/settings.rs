@@ -1,19 +1,19 @@
-//! What the environment asks for.
+//! Settings from the environment.
 
-/// In which order those who race are let go.
+/// The order in which racing threads are released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Who waited longest first: it goes at once.
+    /// Longest wait first, and without delay.
     RoundRobin,
     /// Each after a random time.
     Random,
 }
 
-/// `NCPU_ACCEPT` and `NCPU_ACCEPT_DELAY`.
+/// The values of `NCPU_ACCEPT` and `NCPU_ACCEPT_DELAY`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub order: Order,
-    /// Nobody is held back longer, ns.
+    /// The longest time that a thread is held back, ns.
     pub cap: u32,
 }
 
@@ -22,7 +22,7 @@ const MAX_US: u32 = 100_000;
 impl Settings {
     pub const DEFAULT: Settings = Settings { order: Order::RoundRobin, cap: 1_000_000 };
 
-    /// None if it is to be off; else a line for people.
+    /// `None` to switch off; an error is a line for the user.
     pub fn read(mode: Option<&[u8]>, delay: Option<&[u8]>) -> Result<Option<Settings>, &'static str> {
         let order = match mode {
             None | Some(b"" | b"round-robin") => Order::RoundRobin,
@@ -30,7 +30,7 @@ impl Settings {
             Some(b"off") => return Ok(None),
             Some(_) => {
                 return Err(
-                    "libncpu_accept.so: NCPU_ACCEPT: give round-robin, random or off; off until then\n",
+                    "libncpu_accept.so: NCPU_ACCEPT: unknown mode; expected round-robin, random or off; switched off\n",
                 );
             }
         };
@@ -41,8 +41,10 @@ impl Settings {
                 match number {
                     Some(us @ 1..=MAX_US) => us * 1000,
                     _ => {
-                        return Err("libncpu_accept.so: NCPU_ACCEPT_DELAY: give microseconds, 1 to 100000; \
-                                    off until then\n");
+                        return Err(
+                            "libncpu_accept.so: NCPU_ACCEPT_DELAY: expected microseconds from 1 to 100000; \
+                                    switched off\n",
+                        );
                     }
                 }
             }

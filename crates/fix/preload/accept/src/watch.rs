@@ -2,21 +2,23 @@
 //!
 //! # The order of waking
 //!
-//! A listener wakes the entries of its wait queue from the head on: first all that were added without
-//! `EPOLLEXCLUSIVE`, the last added first, then of those with it the first whose epoll somebody waits in, and no
-//! more. An entry with `EPOLLEXCLUSIVE` enters at the tail. So a process that has taken a connection and then removes
-//! its entry and adds it again ([`turn`]) goes to the end of the queue, and the next connection wakes whoever has gone
-//! longest without one and is idle. Nobody is held back for that, and nobody is woken in vain.
+//! A listener wakes the entries of its wait queue from the head on. First come all entries without
+//! `EPOLLEXCLUSIVE`, the last added first, then one of those with it: the first in whose epoll a thread
+//! waits. An entry with `EPOLLEXCLUSIVE` enters at the tail. So a process that has taken a connection, and
+//! then removes its entry and adds it again ([`turn`]), goes to the end of the queue. The next connection
+//! wakes the idle process that has gone longest without one. No process is held back for that, and none is
+//! woken needlessly.
 //!
-//! An entry that the program added without the flag gets it meanwhile, and loses it with [`restore`]. A program may
-//! change such an entry by `EPOLL_CTL_MOD`, which the kernel refuses for one with the flag; [`control`] then removes and
-//! adds it instead.
+//! An entry that the program added without the flag gets the flag meanwhile, and loses it with [`restore`]. A
+//! program may change such an entry by `EPOLL_CTL_MOD`, which the kernel refuses for an entry with the flag;
+//! [`control`] then removes and adds it instead.
 //!
 //! # State
 //!
-//! The first entries that a thread adds are looked at, and listeners among them kept here with what the program wants
-//! to hear of them. A watch changes hands by its `state`: who sets `CHANGING` alone changes it and the kernel's entry.
-//! Waiting for another thread's change is bounded, for it may be this thread's own that a signal interrupted.
+//! The first entries that a thread adds are examined, and listeners among them are kept here with the events
+//! that the program wants. A watch changes hands by its `state`: only the thread that sets `CHANGING` changes
+//! it and the kernel's entry. Waiting for another thread's change is bounded, because it may be this thread's
+//! own change that a signal interrupted.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -29,25 +31,28 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use libc::epoll_event;
 use ncpu_preload::{errno, set_errno};
 
-/// Entries of a process that are kept.
+/// Entries that are kept per process.
 const WATCHES: usize = 256;
-/// Descriptors added by a thread that are looked at for being a listener: event loops begin with theirs.
+/// Descriptors added by a thread that are checked for being a listener: event loops add theirs first.
 const LOOKS: u32 = 64;
-/// Tries to get at a watch that another thread is changing, with a yield between: a change takes microseconds.
+/// Attempts to get a watch that another thread is changing, with a yield between: a change takes
+/// microseconds.
 const TRIES: u32 = 1000;
 
 const FREE: u32 = 0;
 const CHANGING: u32 = 1;
 const LIVE: u32 = 2;
-/// Of an epoll that a forked child shares with its parent: its entry's place is the parent's to change.
+/// The entry belongs to an epoll that a forked child shares with its parent: only the parent changes its
+/// place.
 const INHERITED: u32 = 3;
 
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
-/// What the kernel allows beside `EPOLLEXCLUSIVE`.
+/// The flags that the kernel allows beside `EPOLLEXCLUSIVE`.
 const ALLOWED: u32 =
     (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLERR | libc::EPOLLHUP | libc::EPOLLET | libc::EPOLLWAKEUP)
         as u32;
-/// What a listener never reports as long as it listens, and the kernel does not allow beside `EPOLLEXCLUSIVE`.
+/// Events that a socket never reports while it listens, and that the kernel does not allow beside
+/// `EPOLLEXCLUSIVE`.
 const NEVER: u32 = (libc::EPOLLRDHUP | libc::EPOLLPRI) as u32;
 
 /// An entry of an epoll for a listener.
@@ -55,12 +60,12 @@ struct Watch {
     state: AtomicU32,
     epoll: AtomicI32,
     fd: AtomicI32,
-    /// As the program has it.
+    /// The events that the program requested.
     events: AtomicU32,
     data: AtomicU64,
-    /// The listener's.
+    /// The listener's cookie.
     cookie: AtomicU64,
-    /// Whether the kernel's entry has `EPOLLEXCLUSIVE` that the program did not ask for.
+    /// Whether the kernel's entry has `EPOLLEXCLUSIVE` without the program's request.
     lent: AtomicU32,
 }
 
@@ -76,7 +81,7 @@ static ALL: [Watch; WATCHES] = [const {
     }
 }; WATCHES];
 
-/// How many of them were ever in use.
+/// The number of watches that were ever in use.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 fn watches() -> &'static [Watch] {
@@ -90,11 +95,11 @@ thread_local! {
 /// How a thread waits for a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// In a way that is not known here.
+    /// In an unknown way.
     Unknown,
-    /// By an entry whose place in the queue can be changed.
+    /// By an entry with a changeable place in the queue.
     Entry,
-    /// By one to which the program gave `EPOLLEXCLUSIVE`: it expects others to wait.
+    /// By an entry to which the program gave `EPOLLEXCLUSIVE`: it expects other threads to wait.
     Exclusive,
 }
 
@@ -120,18 +125,18 @@ impl Watch {
         epoll_event { events: self.events.load(Relaxed), u64: self.data.load(Relaxed) }
     }
 
-    /// Whether an entry of these events may be made exclusive without the program hearing anything else.
+    /// Whether an entry with these events may be made exclusive without a change in the reported events.
     fn can_turn(&self) -> bool {
         let events = self.events.load(Relaxed);
         events & libc::EPOLLIN as u32 != 0 && events & !(ALLOWED | NEVER | EXCLUSIVE) == 0
     }
 
-    /// Removes the kernel's entry and adds it as `event`, or at least as the program had it. The claimed watch's next
-    /// state.
+    /// Removes the kernel's entry and adds it as `event`, or at least as the program requested it. Returns
+    /// the next state of the claimed watch.
     fn replace(&self, event: epoll_event) -> u32 {
         let (epoll, fd) = (self.epoll.load(Relaxed), self.fd.load(Relaxed));
         if raw(epoll, libc::EPOLL_CTL_DEL, fd, event) != 0 {
-            return FREE; // the descriptors are others by now
+            return FREE; // The descriptors belong to other files by now.
         }
         self.lent.store(event.events & !self.events.load(Relaxed) & EXCLUSIVE, Relaxed);
         if raw(epoll, libc::EPOLL_CTL_ADD, fd, event) == 0 {
@@ -142,17 +147,17 @@ impl Watch {
     }
 }
 
-/// A bare epoll_ctl(2): no cancellation point, nor is the C library's.
+/// A bare epoll_ctl(2), which is not a cancellation point; nor is the C library's.
 fn raw(epoll: c_int, operation: c_int, fd: c_int, mut event: epoll_event) -> c_int {
     // SAFETY: a live event.
     unsafe { libc::syscall(libc::SYS_epoll_ctl, epoll, operation, fd, &raw mut event) as c_int }
 }
 
-/// The cookie of a socket that listens.
+/// The cookie of a listening socket.
 fn listens(fd: c_int) -> Option<u64> {
     let mut yes = 0i32;
     let mut length = size_of::<i32>() as libc::socklen_t;
-    // SAFETY: a live buffer of the length told.
+    // SAFETY: a live buffer of this length.
     let failed = unsafe {
         libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN, (&raw mut yes).cast(), &raw mut length)
             != 0
@@ -160,11 +165,11 @@ fn listens(fd: c_int) -> Option<u64> {
     if failed || yes == 0 { None } else { cookie(fd) }
 }
 
-/// A socket's cookie, which no other socket of this boot has.
+/// A socket's cookie, which is unique in this boot.
 pub fn cookie(fd: c_int) -> Option<u64> {
     let mut cookie = 0u64;
     let mut length = size_of::<u64>() as libc::socklen_t;
-    // SAFETY: a live buffer of the length told.
+    // SAFETY: a live buffer of this length.
     let failed = unsafe {
         let at = (&raw mut cookie).cast();
         libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_COOKIE, at, &raw mut length) != 0
@@ -172,7 +177,7 @@ pub fn cookie(fd: c_int) -> Option<u64> {
     if failed || cookie == 0 { None } else { Some(cookie) }
 }
 
-/// The watch of an entry, claimed, and the state it had.
+/// The watch of an entry, claimed, and its previous state.
 fn claimed(epoll: c_int, fd: c_int) -> Option<(&'static Watch, u32)> {
     for watch in watches().iter().filter(|w| w.is(epoll, fd)) {
         for _ in 0..TRIES {
@@ -187,7 +192,7 @@ fn claimed(epoll: c_int, fd: c_int) -> Option<(&'static Watch, u32)> {
                         if watch.is(epoll, fd) {
                             return Some((watch, state));
                         }
-                        watch.state.store(state, Release); // it has become another's
+                        watch.state.store(state, Release); // It was reused for another entry.
                         break;
                     }
                 }
@@ -197,7 +202,7 @@ fn claimed(epoll: c_int, fd: c_int) -> Option<(&'static Watch, u32)> {
     None
 }
 
-/// What `call`, the program's own epoll_ctl(2) with these arguments, comes to.
+/// The result of `call`, the program's own epoll_ctl(2) with these arguments.
 pub fn control(
     epoll: c_int,
     operation: c_int,
@@ -222,7 +227,7 @@ pub fn control(
     result
 }
 
-/// After the program's own change of an entry that is known and claimed: what it comes to, and the watch's next state.
+/// After the program's own change of a known and claimed entry: the result, and the watch's next state.
 fn changed(
     watch: &Watch,
     state: u32,
@@ -234,7 +239,7 @@ fn changed(
     match (operation, event) {
         (libc::EPOLL_CTL_DEL, _) if result == 0 => (result, FREE),
         (libc::EPOLL_CTL_ADD, Some(event)) if result == 0 => {
-            // The descriptor was another socket's before.
+            // The descriptor belonged to another socket before.
             match listens(fd) {
                 Some(cookie) => {
                     watch.keep(epoll, fd, event, cookie);
@@ -260,7 +265,7 @@ fn changed(
     }
 }
 
-/// Keeps what the program has added, if that is a listener.
+/// Keeps the entry that the program added, if it is for a listener.
 fn added(epoll: c_int, fd: c_int, event: epoll_event) {
     let looked = LOOKED.get();
     if looked >= LOOKS {
@@ -280,7 +285,7 @@ fn added(epoll: c_int, fd: c_int, event: epoll_event) {
     set_errno(before);
 }
 
-/// How the listener `fd` of this cookie is waited for in `epoll`.
+/// How a thread waits for the listener `fd` of this cookie in `epoll`.
 pub fn wait(epoll: c_int, fd: c_int, cookie: u64) -> Wait {
     let watch = watches().iter().find(|w| {
         w.state.load(Acquire) == LIVE && w.is(epoll, fd) && w.cookie.load(Relaxed) == cookie && w.can_turn()
@@ -300,13 +305,13 @@ pub fn turn(epoll: c_int, fd: c_int) {
     });
 }
 
-/// Makes the entry what the program wants it to be, if it is not.
+/// Gives the entry the events that the program requested, if it has others.
 pub fn restore(epoll: c_int, fd: c_int) {
     change(epoll, fd, |watch| (watch.lent.load(Relaxed) != 0).then(|| watch.event()));
 }
 
 fn change(epoll: c_int, fd: c_int, to: impl Fn(&Watch) -> Option<epoll_event>) {
-    // Another thread that changes it, or one that this one interrupted, is not waited for.
+    // Does not wait for another thread that changes it, or for a change that this thread interrupted.
     let Some(watch) = watches().iter().find(|w| w.is(epoll, fd) && w.claim(LIVE)) else { return };
     let state = match to(watch) {
         Some(event) if watch.is(epoll, fd) => watch.replace(event),
@@ -315,7 +320,7 @@ fn change(epoll: c_int, fd: c_int, to: impl Fn(&Watch) -> Option<epoll_event>) {
     watch.state.store(state, Release);
 }
 
-/// In a forked child, which has no other thread.
+/// In a forked child, which has a single thread.
 pub fn forked() {
     LOOKED.set(0);
     for watch in watches() {

@@ -1,4 +1,4 @@
-//! Real servers with the library before them and without it.
+//! Real servers with and without the library.
 
 #[path = "../../support/tests/programs/mod.rs"]
 mod programs;
@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use ncpu_trials::{MOST, hold};
 use programs::{found, out, text};
 
-/// One server at a time: they are about who comes first.
+/// One server at a time: the tests measure which taker comes first.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn library() -> PathBuf {
@@ -40,7 +40,7 @@ fn results_are_the_same_with_it_and_without() {
         &[],
         &[("NCPU_ACCEPT", "random")],
         &[("NCPU_ACCEPT", "off")],
-        // Held back so long that signals and cancellation find it there.
+        // A delay long enough that signals and cancellation hit the thread while it is held back.
         &[("NCPU_ACCEPT_DELAY", "20000")],
     ];
     for settings in settings {
@@ -48,11 +48,11 @@ fn results_are_the_same_with_it_and_without() {
     }
 }
 
-/// Jain's index of a race of four in which the first has 2 ms before the others.
+/// Jain's index of a race of four in which the first has a head start of 2 ms.
 fn evenness(program: &Path, how: &str, preload: &[&Path], mode: &str) -> f64 {
-    // Uneven from the first connection on, but even only after some of each.
+    // Uneven from the first connection on, but even only after several connections of each.
     let connections = if mode == "off" || preload.is_empty() { "300" } else { "800" };
-    // So long delays that other programs on the machine do not turn the order round.
+    // Delays long enough that other programs on the machine do not reverse the order.
     let settings = [("NCPU_ACCEPT", mode), ("NCPU_ACCEPT_DELAY", "16000")];
     let text = out(&run(program, &[how, "4", connections, "2000"], preload, &settings));
     text.lines().nth(1).and_then(|l| l.parse().ok()).unwrap_or_else(|| panic!("{text}"))
@@ -90,7 +90,7 @@ fn a_server_without_a_herd_makes_no_call_more() {
     let program = compile("quiet.c", "quiet", &[]);
     let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
     let library = library();
-    // With several that accept, shares are looked at after 65 connections of each, which comes below.
+    // With several takers, shares are examined after 65 connections of each; that is tested below.
     for (how, connections) in
         [("alone", "300"), ("until-empty", "300"), ("ticks", "300"), ("blocking", "200"), ("threads", "200")]
     {
@@ -99,7 +99,7 @@ fn a_server_without_a_herd_makes_no_call_more() {
     }
 }
 
-/// Calls that the wrapper makes of its own, by strace; `None` where that cannot trace.
+/// The number of the wrapper's own calls, by strace; `None` if strace cannot trace.
 fn own_calls(program: &Path, arguments: &[&str], preload: &[&Path]) -> Option<usize> {
     let calls = program.with_extension("calls");
     let preload: Vec<&str> = preload.iter().filter_map(|p| p.to_str()).collect();
@@ -116,7 +116,7 @@ fn own_calls(program: &Path, arguments: &[&str], preload: &[&Path]) -> Option<us
         return None;
     }
     let text = std::fs::read_to_string(calls).expect("strace wrote it");
-    // Private futexes are the C library's.
+    // Private futexes belong to the C library.
     Some(text.lines().filter(|l| l.contains('(') && !l.contains("PRIVATE")).count())
 }
 
@@ -128,7 +128,7 @@ fn looks_are_seldom_without_a_herd_and_made_with_one() {
     let blocking = ["blocking", "1000", "unfiltered"];
     let Some(without) = own_calls(&quiet, &blocking, &[]) else { return };
     let with = own_calls(&quiet, &blocking, &[&library]).expect("as before");
-    // Four processes look twice: after 65 connections, and 129 more.
+    // Four processes look twice: after 65 connections, and after 129 more.
     assert!(with > without && with - without <= 4 * 3, "{without} without, {with} with it");
     let race = ["poll", "4", "60", "1000"];
     let without = own_calls(&herd, &race, &[]).expect("as before");
@@ -137,14 +137,14 @@ fn looks_are_seldom_without_a_herd_and_made_with_one() {
 }
 
 #[test]
-fn wrong_settings_are_told_and_change_nothing() {
+fn wrong_settings_are_reported_and_change_nothing() {
     let program = compile("herd.c", "herd-settings", &[]);
     let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
     for (name, value) in [("NCPU_ACCEPT", "roundrobin"), ("NCPU_ACCEPT_DELAY", "0")] {
         let done = run(&program, &["poll", "2", "10", "100"], &[&library()], &[(name, value)]);
         assert!(done.status.success());
-        let told = text(&done.stderr);
-        assert!(told.lines().count() == 1 && told.contains(&format!("{name}: give ")), "{told}");
+        let message = text(&done.stderr);
+        assert!(message.lines().count() == 1 && message.contains(&format!("{name}: ")), "{message}");
     }
 }
 
@@ -160,7 +160,7 @@ mod quiet {
             let without = evenness(&program, how, &[], "round-robin");
             let off = evenness(&program, how, &[&library], "off");
             assert!(without < 0.5 && off < 0.5, "{how}: the first has most: {without}, switched off {off}");
-            // Where the host takes a CPU away for longer than the delays, the order of a whole race may be another.
+            // If the host takes a CPU away for longer than the delays, the order of a whole race may change.
             hold(MOST, how, || {
                 let with = evenness(&program, how, &[&library], "round-robin");
                 assert!(with > 0.7, "{how}: {without} without, {with} with it");

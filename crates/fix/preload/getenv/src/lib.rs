@@ -1,8 +1,9 @@
-//! `LD_PRELOAD=libncpu_getenv.so`: [`libncpu::env`] in the place of glibc's `getenv` and those that change the environment.
+//! `LD_PRELOAD=libncpu_getenv.so`: replaces glibc's `getenv` and the functions that change the environment by
+//! [`libncpu::env`].
 //!
-//! Nothing has to be initialised before these functions can be called, so they work in constructors that run before
-//! this library's, and none of them calls `malloc` with a lock held or `getenv` at all: allocators and sanitizers that
-//! ask for their options when they are first called get an answer.
+//! These functions need no initialisation, so they work in constructors that run before this library's. None
+//! of them calls `getenv`, or `malloc` with a lock held, so allocators and sanitizers that read their options
+//! at their first call get an answer.
 
 use libc::{c_char, c_int};
 use libncpu::env::{self, Error};
@@ -22,7 +23,7 @@ fn done(done: Result<(), Error>) -> c_int {
 /// The program's `getenv`.
 ///
 /// # Safety
-/// As POSIX has it.
+/// As in POSIX.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getenv(name: *const c_char) -> *mut c_char {
     // SAFETY: the caller's promise.
@@ -32,7 +33,7 @@ pub unsafe extern "C" fn getenv(name: *const c_char) -> *mut c_char {
 /// The program's `secure_getenv`.
 ///
 /// # Safety
-/// As glibc has it.
+/// As in glibc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn secure_getenv(name: *const c_char) -> *mut c_char {
     // SAFETY: the caller's promise.
@@ -42,7 +43,7 @@ pub unsafe extern "C" fn secure_getenv(name: *const c_char) -> *mut c_char {
 /// The program's `setenv`.
 ///
 /// # Safety
-/// As POSIX has it.
+/// As in POSIX.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setenv(name: *const c_char, value: *const c_char, overwrite: c_int) -> c_int {
     // SAFETY: the caller's promise.
@@ -52,7 +53,7 @@ pub unsafe extern "C" fn setenv(name: *const c_char, value: *const c_char, overw
 /// The program's `putenv`.
 ///
 /// # Safety
-/// As POSIX has it; and whoever reads the variable does so before the string is freed or changed.
+/// As in POSIX; and every reader of the variable is done before the string is freed or changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn putenv(entry: *mut c_char) -> c_int {
     // SAFETY: the caller's promise.
@@ -62,7 +63,7 @@ pub unsafe extern "C" fn putenv(entry: *mut c_char) -> c_int {
 /// The program's `unsetenv`.
 ///
 /// # Safety
-/// As POSIX has it.
+/// As in POSIX.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unsetenv(name: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
@@ -76,8 +77,8 @@ pub extern "C" fn clearenv() -> c_int {
     0
 }
 
-/// Before the program's own constructors, so that its handlers for `fork`, which may call `setenv`, run while the
-/// locks are free: `prepare` handlers run last come, first served.
+/// Before the program's own constructors, so that its handlers for `fork`, which may call `setenv`, run while
+/// the locks are free: `prepare` handlers run in reverse order of registration.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static INIT: extern "C" fn() = env_init;

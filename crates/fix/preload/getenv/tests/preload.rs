@@ -1,7 +1,7 @@
-//! `libncpu_getenv.so` in programs: results beside glibc's, readers beside writers, early calls, fork, dlopen, other
-//! allocators and sanitizers.
+//! `libncpu_getenv.so` in programs: results compared with glibc's, readers beside writers, early calls, fork,
+//! dlopen, other allocators and sanitizers.
 //!
-//! `NCPU_GETENV_SECONDS=600` makes the torture last so long.
+//! `NCPU_GETENV_SECONDS=600` sets the length of the torture test.
 
 #[path = "../../support/tests/programs/mod.rs"]
 mod programs;
@@ -22,19 +22,19 @@ fn compiled(test: &str, source: &str, flags: &[&str]) -> PathBuf {
     programs::compiled(test, source, &[flags, &["-ldl"]].concat())
 }
 
-/// Runs to the end, or 20 minutes at most: nothing here waits for anything.
+/// Runs to the end, with a limit of 20 minutes: no test waits for another event.
 fn ran(program: &Path, args: &[&str], preload: &[&Path], input: &str) -> Output {
     let mut command = programs::with(preload, &[], 1200);
     command.arg(program).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("timeout");
-    // A program that ends without reading its input is judged by how it ended.
+    // A program that ends without reading its input is judged by its exit status.
     let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
     child.wait_with_output().unwrap()
 }
 
-/// Whether the C library is glibc with the readers that this library is a cure for.
+/// Whether the C library is a glibc with the faulty readers that this library replaces.
 fn old_glibc() -> bool {
-    // SAFETY: a string that stays.
+    // SAFETY: a static string.
     let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) }.to_str().unwrap();
     let mut parts = version.split('.').filter_map(|part| part.parse::<u32>().ok());
     (parts.next(), parts.next()) < (Some(2), Some(41))
@@ -93,7 +93,7 @@ fn a_slow_reader_reads_nothing_that_is_gone() {
     }
 }
 
-/// Short of the seconds that `NCPU_GETENV_SECONDS` says.
+/// The value of `NCPU_GETENV_SECONDS` [default: a short time].
 fn seconds() -> String {
     std::env::var("NCPU_GETENV_SECONDS").unwrap_or_else(|_| "2".into())
 }
@@ -111,7 +111,7 @@ fn readers_beside_writers() {
     survives(&program, &seconds(), &[&library()]);
 }
 
-/// The same under glibc: one of many attempts fails, and the first usually does.
+/// The same under glibc: one of many attempts fails, usually the first.
 #[test]
 fn the_torture_is_one_under_glibc() {
     if !old_glibc() {
@@ -143,7 +143,7 @@ fn with_another_allocator() {
     for preload in [[ours.as_path(), &jemalloc], [&jemalloc, &ours]] {
         survives(&program, "0.3", &preload);
     }
-    // It asks the environment for its options when it is first called, which may be before any constructor.
+    // It reads its options from the environment at its first call, which may be before any constructor.
     let started = Command::new("true")
         .env("LD_PRELOAD", format!("{}:{}", ours.display(), jemalloc.display()))
         .env("MALLOC_CONF", "no_such_option:1")
@@ -152,7 +152,7 @@ fn with_another_allocator() {
     assert!(all(&started).contains("no_such_option"), "{}", all(&started));
 }
 
-/// Address sanitizer; with its leak detector, which must find nothing to complain about.
+/// The address sanitizer, with its leak detector, which must find nothing.
 #[test]
 fn under_the_address_sanitizer() {
     let asan = found("libasan.so").expect("sanitizer");

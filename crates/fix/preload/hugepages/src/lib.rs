@@ -1,11 +1,12 @@
 //! `libncpu_hugepages.so`: puts large mappings, shared memory and the stacks of threads on huge pages.
 //!
-//! The library stands before `mmap`, `shmat` and `pthread_create`. Memory without a file of at least a huge page gets an
-//! address at which huge pages fit, and is marked with `MADV_HUGEPAGE`. Smaller pieces, as Python and other languages map
-//! one after the other for their objects, come side by side from huge pages. Also marked are shared memory that is
-//! attached or mapped and the stack of each thread that begins. What the kernel refuses stays as it is: results are those of the program's own
-//! calls. malloc's own memory is not mapped through these functions; `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`, which
-//! `ncpu hugepages` sets, has glibc do the same for it.
+//! The library replaces `mmap`, `shmat` and `pthread_create`. Anonymous memory of at least the size of a huge
+//! page gets an address at which huge pages fit, and is marked with `MADV_HUGEPAGE`. Smaller pieces, which
+//! Python and other languages map one after the other for their objects, are placed side by side in huge
+//! pages. The library also marks shared memory that is attached or mapped, and the stack of each new thread.
+//! Requests that the kernel refuses change nothing: results are those of the program's own calls. malloc's
+//! own memory is not mapped through these functions; `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`, which `ncpu
+//! hugepages` sets, makes glibc do the same for it.
 //!
 //! | variable | |
 //! | --- | --- |
@@ -16,10 +17,11 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use libc::{c_int, c_void, off_t, size_t};
 use ncpu_preload::{errno, missing, next, set_errno};
 
-/// The usual huge page of x86-64 and of aarch64 with small pages of 4 KiB. Marking is harmless where it is another.
+/// The usual huge page of x86-64 and of aarch64 with small pages of 4 KiB. Marking is harmless if the size
+/// differs.
 const HUGE: usize = 2 << 20;
 
-/// Asks for huge pages in what of a range is whole and aligned. `errno` stays as it was.
+/// Requests huge pages for the whole, aligned part of a range. `errno` is unchanged.
 fn ask(at: *mut c_void, length: size_t) {
     let first = (at as usize).next_multiple_of(HUGE);
     let last = (at as usize).saturating_add(length) / HUGE * HUGE;
@@ -27,20 +29,22 @@ fn ask(at: *mut c_void, length: size_t) {
         return;
     }
     let before = errno();
-    // SAFETY: advice on memory of the caller; whatever comes of it, contents stay.
+    // SAFETY: advice on memory of the caller, which never changes contents.
     unsafe { libc::madvise(first as *mut c_void, last - first, libc::MADV_HUGEPAGE) };
     set_errno(before);
 }
 
-/// Smaller pieces are mapped as ever: few programs live on those.
+/// The smallest piece that is placed; smaller ones are mapped as usual, because few programs use many of
+/// those.
 const SMALLEST: usize = 64 << 10;
 
-/// Where the next small piece begins, in a huge page of which nothing behind it was handed out; a multiple of a huge
-/// page where there is none.
+/// The address of the next small piece, in the unused rest of a huge page; a multiple of a huge page if
+/// nothing is left.
 static REST: AtomicUsize = AtomicUsize::new(0);
 
-/// Memory for less than a huge page, beside what was asked for before. Nothing is handed out twice: what the program
-/// unmaps is the kernel's again, and so all of it is zero. `None` if there is no memory; `errno` stays as it was.
+/// Memory for less than a huge page, beside the previous piece. No memory is handed out twice: memory that
+/// the program unmaps returns to the kernel, so every piece is zero. `None` if memory runs out; `errno` is
+/// unchanged.
 fn piece(next: Mmap, length: size_t) -> Option<*mut c_void> {
     let length = length.next_multiple_of(page());
     let mut at = REST.load(Ordering::Relaxed);
@@ -52,7 +56,7 @@ fn piece(next: Mmap, length: size_t) -> Option<*mut c_void> {
     }
     let errno = errno();
     let (mode, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: new memory; what is beside the aligned huge page is ours alone, and given back.
+    // SAFETY: new memory; the parts beside the aligned huge page are unused, and unmapped.
     let first = unsafe {
         let got = next(std::ptr::null_mut(), 2 * HUGE, mode, kind, -1, 0);
         if got == libc::MAP_FAILED {
@@ -68,7 +72,7 @@ fn piece(next: Mmap, length: size_t) -> Option<*mut c_void> {
     };
     set_errno(errno);
     ask(first as *mut c_void, HUGE);
-    // What another thread has put there meanwhile is forgotten: it was never touched.
+    // A rest that another thread has stored meanwhile is lost: it was never touched.
     REST.store(first + length, Ordering::Relaxed);
     Some(first as *mut c_void)
 }
@@ -108,14 +112,15 @@ pub unsafe extern "C" fn mmap(
     }
     if flags & libc::MAP_ANONYMOUS == 0 {
         let got = plain();
-        // Shared memory gets huge pages if the kernel is set to give them on request; other files ignore it.
+        // Shared memory gets huge pages if the kernel is configured to give them on request; other files
+        // ignore the advice.
         if got != libc::MAP_FAILED && flags & libc::MAP_TYPE != libc::MAP_PRIVATE {
             ask(got, length);
         }
         return got;
     }
     let makes = flags & (libc::MAP_POPULATE | libc::MAP_LOCKED) != 0;
-    // A hint is the caller's choice, and pages that are made by the call itself would be made before we ask.
+    // A hint is the caller's choice, and pages that the call itself makes would be made before the advice.
     if !at.is_null() || makes {
         let got = plain();
         if got != libc::MAP_FAILED {
@@ -123,11 +128,11 @@ pub unsafe extern "C" fn mmap(
         }
         return got;
     }
-    // Larger by a huge page, of which what is beside the aligned part is given back.
+    // Larger by a huge page; the parts beside the aligned part are unmapped.
     let Some(room) = length.checked_next_multiple_of(page()).and_then(|l| l.checked_add(HUGE)) else {
         return plain();
     };
-    // SAFETY: the caller's arguments but for the length; the two ends are ours alone until this returns.
+    // SAFETY: the caller's arguments except the length; the two ends are unused until this returns.
     unsafe {
         let before = errno();
         let got = next(at, room, protection, flags, file, offset);
@@ -198,13 +203,13 @@ pub unsafe extern "C" fn shmat(id: c_int, at: *const c_void, flags: c_int) -> *m
 
 type Start = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
-/// What a new thread is to run.
+/// The function and argument of a new thread.
 struct Begin {
     start: Start,
     argument: *mut c_void,
 }
 
-/// Whether stacks are wanted: 0 not known yet, 1 no, 2 yes.
+/// Whether stacks are marked: 0 not known yet, 1 no, 2 yes.
 static STACKS: AtomicU8 = AtomicU8::new(0);
 
 fn stacks() -> bool {
@@ -221,12 +226,12 @@ fn stacks() -> bool {
     yes
 }
 
-/// May be unwound through: cancellation and `pthread_exit` do so, and nothing here has a destructor by then.
+/// May be unwound through: cancellation and `pthread_exit` do so, and no destructor is pending by then.
 extern "C-unwind" fn begin(argument: *mut c_void) -> *mut c_void {
     // SAFETY: made by pthread_create below, for this thread alone. The box is freed at the end of the statement.
     let Begin { start, argument } = *unsafe { Box::from_raw(argument.cast::<Begin>()) };
     let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::zeroed();
-    // SAFETY: the attributes are filled by the first call, and given back.
+    // SAFETY: the first call fills the attributes, which are then destroyed.
     unsafe {
         if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) == 0 {
             let (mut low, mut size) = (std::ptr::null_mut(), 0);
@@ -258,10 +263,10 @@ pub unsafe extern "C" fn pthread_create(
         return unsafe { next(thread, attributes, start, argument) };
     }
     let own = Box::into_raw(Box::new(Begin { start, argument })).cast();
-    // SAFETY: the caller's arguments, but for what runs first.
+    // SAFETY: the caller's arguments, with another start function.
     let result = unsafe { next(thread, attributes, begin, own) };
     if result != 0 {
-        // SAFETY: no thread began, so nobody else has it.
+        // SAFETY: no thread began, so no other reference exists.
         drop(unsafe { Box::from_raw(own.cast::<Begin>()) });
     }
     result

@@ -1,4 +1,4 @@
-//! A C program with the library and without: what it sees is the same, and its memory lies on huge pages.
+//! A C program with and without the library: its results are the same, and its memory lies on huge pages.
 
 #[path = "../../support/tests/programs/mod.rs"]
 mod programs;
@@ -15,7 +15,7 @@ fn run(preload: bool) -> Output {
     programs::with(&libraries, &tunables, 60).arg(program).output().expect("timeout")
 }
 
-/// Share of an object on huge pages, by what the program read of itself.
+/// The share of an object on huge pages, as the program read it of itself.
 fn share(errors: &str, what: &str) -> f64 {
     let line = errors.lines().find(|l| l.starts_with(what)).unwrap_or_else(|| panic!("{what}: {errors}"));
     let mut numbers = line.split(' ').skip(1).map(|n| n.parse::<f64>().unwrap());

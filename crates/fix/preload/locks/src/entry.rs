@@ -1,12 +1,13 @@
-//! The functions' entries: what is free is taken here, as libc would; all else goes to libc's function or to ours.
+//! The functions' entries: a free lock is taken here, as libc would take it; all other calls go to libc's
+//! function or to ours.
 //!
-//! A lock and its unlock take 7 ns, of which a jump through here and a look at the lock's word would be a tenth: the
-//! processor waits for all loads before it changes a word atomically. So what libc does for a lock that is free is done
-//! here: the same words get the same values, and libc's own unlock, wait and errors follow. Only plain kinds of locks are
-//! taken so; where glibc is not as expected ([`STATE`]), none.
+//! A lock and its unlock take 7 ns. A jump through here and a look at the lock's word would be a tenth of
+//! that, since the processor waits for all loads before it changes a word atomically. So libc's work for a
+//! free lock is done here: the same words get the same values, and libc's own unlock, wait and errors follow.
+//! Only plain kinds of locks are taken in this way, and none if glibc is not as expected ([`STATE`]).
 //!
-//! Arguments stay in their registers, the stack as it is: to libc it looks as if the program had called it. Ours get two
-//! more, the return address and the frame pointer of the caller.
+//! Arguments stay in their registers and the stack is unchanged: to libc it looks as if the program had
+//! called it. Our functions get two more arguments, the return address and the frame pointer of the caller.
 
 use std::arch::naked_asm;
 use std::ffi::{CStr, c_int};
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use crate::thread::{CANCELS, Call, STATE, TID, Waits, glibc_is_known};
 use crate::waits;
 
-/// Whether glibc is as it is expected: a mutex that it locked has the thread's number where it is looked for.
+/// Whether glibc is as expected: a mutex that it locked has the thread's number in the expected place.
 fn glibc_is_as_expected() -> bool {
     if !glibc_is_known() {
         return false;
@@ -41,16 +42,16 @@ fn glibc_is_as_expected() -> bool {
     }
 }
 
-/// libc's function behind one of ours, once it was looked for.
+/// The libc function behind one of ours, looked up once.
 pub struct Libc {
     name: &'static CStr,
-    /// The version wanted, where libc has an older one that knows other objects.
+    /// The required version, if libc has an older one for other objects.
     version: Option<&'static CStr>,
     at: &'static AtomicPtr<libc::c_void>,
 }
 
 impl Libc {
-    /// The function; `None` where this libc has none.
+    /// The function; `None` if this libc lacks it.
     pub fn find(&self) -> Option<Waits> {
         let mut at = self.at.load(Ordering::Relaxed);
         if at.is_null() {
@@ -64,16 +65,16 @@ impl Libc {
             }
             self.at.store(at, Ordering::Relaxed);
         }
-        // SAFETY: a null pointer is `None`; a function that gets more arguments than it takes leaves them alone.
+        // SAFETY: a null pointer is `None`; a function ignores arguments beyond its own.
         unsafe { std::mem::transmute::<*mut libc::c_void, Option<Waits>>(at) }
     }
 }
 
-/// Functions that stand before libc's: `take` takes a lock that is free and returns, or jumps to 9; `look` jumps to 2 where
-/// the call may have to wait, and else to libc.
+/// Functions that replace libc's: `take` takes a free lock and returns, or jumps to 9; `look` jumps to 2 if
+/// the call may have to wait, and otherwise to libc.
 macro_rules! entries {
     ($($name:ident $text:literal $(@ $version:literal)? $([$($take:literal),*])? ($($look:literal),*) $({$($known:tt)*})? $slow:path;)*) => {
-        /// All of them.
+        /// All entries.
         pub static ALL: &[&Libc] = &[$(&$name::LIBC),*];
         $(
             mod $name {
@@ -118,11 +119,11 @@ macro_rules! entries {
     (@ $version:literal) => { Some($version) };
 }
 
-// pthread_mutex_t: __lock at 0, __count, __owner, __nusers, __kind at 16: 0 normal, 1 recursive, 2 with errors,
-// 3 adaptive; 128 shared between processes; all others are left to libc.
-// pthread_rwlock_t: __readers at 0: bit 0 the writers' phase, bit 1 a writer, from bit 3 on readers; __flags at 48: 0 where
-// readers come first.
-// sem_t: the value at 0, who waits at 4.
+// pthread_mutex_t: __lock at 0, __count, __owner, __nusers, __kind at 16: 0 normal, 1 recursive, 2 error
+// checking, 3 adaptive; 128 shared between processes; all others are left to libc.
+// pthread_rwlock_t: __readers at 0: bit 0 the writers' phase, bit 1 a writer, from bit 3 on readers; __flags
+// at 48: 0 if readers have priority.
+// sem_t: the value at 0, the number of waiters at 4.
 entries! {
     pthread_mutex_lock c"pthread_mutex_lock" [
         "mov ecx, dword ptr [rdi + 16]",
@@ -159,7 +160,7 @@ entries! {
         "jne 2f",
         "mov dword ptr [rdi + 4], esi",
         "jmp 4b",
-        // One thread: nobody else locks it, but for another process.
+        // One thread: no other thread can lock it, only another process.
         "7: test ecx, ecx",
         "jnz 3b",
         "cmp dword ptr [rdi], eax",
@@ -191,7 +192,8 @@ entries! {
         ("test byte ptr [rdi], 2", "jnz 2f", "jmp rax") waits::read;
     pthread_rwlock_clockrdlock c"pthread_rwlock_clockrdlock"
         ("test byte ptr [rdi], 2", "jnz 2f", "jmp rax") waits::read;
-    // A writer leaves the writers' phase behind, from which the next one goes on; from the readers' it takes more.
+    // A writer starts from the writers' phase that the last one left; from the readers' phase it takes more
+    // steps.
     pthread_rwlock_wrlock c"pthread_rwlock_wrlock" [
         "cmp byte ptr [rip + {state}], 0",
         "je 9f",
@@ -236,7 +238,7 @@ entries! {
         "cmp byte ptr [rip + {state}], 0",
         "je 9f",
         "mov rax, qword ptr [rdi]",
-        // Someone waits, or it is as large as it can be.
+        // A thread waits, or the value is at its maximum.
         "cmp rax, 0x7fffffff",
         "jae 9f",
         "lea rdx, [rax + 1]",
@@ -245,15 +247,15 @@ entries! {
         "xor eax, eax",
         "ret"
     ] ("cmp dword ptr [rdi + 4], 0", "jne 2f", "jmp rax") {state = sym STATE} waits::post;
-    // Only to see the program have threads, and cancel them.
+    // Replaced only to notice that the program has threads, and cancels them.
     pthread_create c"pthread_create" () waits::create;
     pthread_cancel c"pthread_cancel" () waits::cancel;
 }
-/// Functions by which a program confines itself: [`crate::waits::confine`] sees it, and libc's is called with all of its
-/// arguments, up to seven of them.
+/// Functions by which a program confines itself. [`crate::waits::confine`] is called first, then libc's
+/// function with all of its arguments, up to seven.
 macro_rules! confining {
     ($($name:ident $text:literal [$($look:literal),*];)*) => {
-        /// All of them.
+        /// All entries.
         pub static CONFINING: &[&Libc] = &[$(&$name::LIBC),*];
         $(
             mod $name {
@@ -281,7 +283,7 @@ macro_rules! confining {
                         "test rax, rax",
                         "jz 3f",
                         "jmp rax",
-                        // No libc is without it.
+                        // Every libc has the function.
                         "3: mov rax, -1",
                         "ret",
                         at = sym AT,
@@ -308,10 +310,10 @@ const _: () = assert!(libc::SYS_seccomp == 317 && libc::SYS_prctl == 157 && libc
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = begin;
 
-/// What the entries assume about words of a lock that is free holds from here on.
+/// From here on the entries' assumptions about the words of a free lock hold.
 fn take_free_locks() {
     if glibc_is_as_expected() {
-        // Threads that began before us came from other libraries' constructors.
+        // Threads that began before us were started by other libraries' constructors.
         let alone = std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1);
         STATE.store(if alone { 1 } else { 2 }, Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! Where a thread notes its waits: memory of its own in the process's file.
+//! The storage for a thread's waits: its own part of the process's file.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -12,17 +12,17 @@ use ncpu_preload::{errno, set_errno};
 
 use crate::thread::{Call, Mine, glibc_is_known, mine, tid};
 
-/// Who is to blame for a wait: a thread, or 0.
+/// The thread that a wait is blamed on, or 0.
 #[derive(Clone, Copy)]
 pub struct Blame(pub u32);
 
-/// What is of one process, in a page that the kernel clears in children: they begin anew.
+/// State of one process, in a page that the kernel clears in children, which begin anew.
 struct Process {
-    /// Anything but 0 and what another process has.
+    /// Not 0, and different from the session of any other process.
     session: AtomicU64,
     /// One of the states below.
     state: AtomicU32,
-    /// The file's mapping, once it is there.
+    /// The address of the mapped file, once it exists.
     base: AtomicUsize,
 }
 
@@ -31,19 +31,19 @@ const OPENING: u32 = 1;
 const OPEN: u32 = 2;
 const REFUSED: u32 = 3;
 
-/// Null where nothing is to be noted.
+/// Null if nothing is to be recorded.
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
-/// No system calls any more: seccomp might kill the program for them. Children have the same.
+/// Set when system calls must end, because seccomp might kill the program for them. Inherited by children.
 static SEALED: AtomicBool = AtomicBool::new(false);
 static KEY: AtomicU32 = AtomicU32::new(0);
 
 /// The directory as a C string, written once before there are threads.
 struct Directory(UnsafeCell<[u8; 4096]>);
-// SAFETY: `begin` alone writes it, before anybody can read it.
+// SAFETY: only `begin` writes it, before any thread can read it.
 unsafe impl Sync for Directory {}
 static DIRECTORY: Directory = Directory(UnsafeCell::new([0; 4096]));
 
-/// Looks whether there is anything to do; says whether there is.
+/// Initialises the library if it has work to do; returns whether it has.
 pub fn begin() -> bool {
     let Some(directory) = std::env::var_os(VARIABLE) else { return false };
     let bytes = directory.as_encoded_bytes();
@@ -76,16 +76,17 @@ fn process() -> Option<&'static Process> {
     unsafe { PROCESS.load(Acquire).as_ref() }
 }
 
-/// Whether [`ticks`] are the processor's.
+/// Whether [`ticks`] reads the processor's counter.
 static TSC: AtomicBool = AtomicBool::new(false);
 
-/// A counter that is read in 10 ns rather than in 23: the processor's, where the kernel's own clock rests on it, else the
-/// clock.
+/// A counter that is read in 10 ns rather than in 23: the processor's, if the kernel's own clock is based on
+/// it, otherwise the clock.
 fn ticks() -> u64 {
     if TSC.load(Relaxed) { processor_ticks() } else { now() }
 }
 
-/// Looks whether the kernel's clock rests on the processor's counter, so that it is the same on all CPUs and never stops.
+/// Checks whether the kernel's clock is based on the processor's counter, which is then equal on all CPUs and
+/// never stops.
 fn find_ticks() {
     let mut name = [0u8; 16];
     // SAFETY: a C string and a live local.
@@ -137,7 +138,7 @@ struct File(usize);
 
 impl File {
     fn header(self) -> &'static Header {
-        // SAFETY: the mapping stays, is aligned to pages, and all bytes are valid.
+        // SAFETY: the mapping is permanent and aligned to pages, and all bytes are valid.
         unsafe { &*(self.0 as *const Header) }
     }
 
@@ -155,7 +156,8 @@ impl File {
         }
     }
 
-    /// Has the file system give room for a thread: without, the first write might be the program's end (SIGBUS).
+    /// Allocates a thread's pages in the file system: otherwise the first write could end the program
+    /// (SIGBUS).
     fn has_room(self, index: usize) -> bool {
         populated(self.thread_at(index) & !4095, 4096)
             && populated(self.0 + AT_ENTRIES + index * TABLE, TABLE)
@@ -179,7 +181,8 @@ fn file(process: &Process) -> Option<File> {
                 process.base.store(opened.unwrap_or(0), Relaxed);
                 process.state.store(if opened.is_some() { OPEN } else { REFUSED }, Release);
             }
-            // Another thread makes it, or this one does and a signal interrupted it. It has to wait anyway.
+            // Another thread makes it, or this thread does and a signal interrupted it. This thread is about
+            // to wait in any case.
             // SAFETY: always.
             _ => drop(unsafe { libc::sched_yield() }),
         }
@@ -190,7 +193,7 @@ fn file(process: &Process) -> Option<File> {
 /// Makes and maps the file.
 fn open() -> Option<usize> {
     let mut name = [0u8; 4200];
-    // SAFETY: nobody writes it any more.
+    // SAFETY: not written any more.
     let directory = unsafe { &*DIRECTORY.0.get() };
     let mut length = directory.iter().position(|&b| b == 0)?;
     name[..length].copy_from_slice(&directory[..length]);
@@ -211,7 +214,7 @@ fn open() -> Option<usize> {
     let mut most = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: live locals, a C string, a file just made and a new mapping of it.
     unsafe {
-        // To be larger than files may be is a signal's end.
+        // A file larger than the limit would raise SIGXFSZ.
         if libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut most) != 0 || most.rlim_cur < SIZE as u64 {
             return None;
         }
@@ -253,10 +256,10 @@ unsafe extern "C" {
     static program_invocation_short_name: *const libc::c_char;
 }
 
-/// Notes the process's name and mappings, for whoever reads the file when it has ended.
+/// Stores the process's name and mappings, for readers of the file after it has ended.
 unsafe fn describe(at: usize) {
     let header = File(at).header();
-    // SAFETY: libc's own string, and pages of the mapping that have room.
+    // SAFETY: libc's own string, and pages of the mapping that are allocated.
     unsafe {
         for (i, to) in header.name[..15].iter().enumerate() {
             let byte = *program_invocation_short_name.add(i) as u8;
@@ -278,7 +281,7 @@ unsafe fn describe(at: usize) {
     }
 }
 
-/// This thread's place, taken if it has none; `None` where there is none to be had.
+/// This thread's place, taken if it has none yet; `None` if all places are used.
 fn take() -> Option<Place> {
     let process = process()?;
     let mine = myself(process);
@@ -292,16 +295,16 @@ fn take() -> Option<Place> {
     let index = file(process).and_then(|file| new_place(file, tid()));
     if let Some(index) = index {
         mine.place.set(index as u32 + 1);
-        // SAFETY: the key is ours; the value is none but that it is not null.
+        // SAFETY: the key is ours; its value only has to be non-null.
         unsafe { libc::pthread_setspecific(KEY.load(Relaxed), std::ptr::dangling::<c_void>()) };
     }
     set_errno(was);
-    // A thread that finds no place does not look for one again.
+    // A thread that finds no place does not search again.
     mine.taking.set(index.is_none());
     index.map(|index| File(process.base.load(Relaxed)).place(index))
 }
 
-/// Threads that ended leave their places; so many are looked at before a new one is begun.
+/// The number of places of ended threads that are examined before a new one is used.
 const LOOKS: usize = 64;
 
 fn new_place(file: File, tid: u32) -> Option<usize> {
@@ -337,11 +340,11 @@ extern "C" fn ended(_: *mut c_void) {
 }
 
 fn add(to: &AtomicU64, more: u64) {
-    // This thread alone writes it.
+    // Only this thread writes it.
     to.store(to.load(Relaxed).wrapping_add(more), Relaxed);
 }
 
-/// The entry of a lock and its caller, begun if there is none; `None` where all are in use.
+/// The entry of a lock and its caller, made if it does not exist; `None` if all are in use.
 fn entry(place: Place, lock: usize, caller: usize, kind: Kind) -> Option<usize> {
     let hash = (lock ^ caller.rotate_left(20)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     for i in 0..ENTRIES / 4 {
@@ -366,7 +369,7 @@ fn entry(place: Place, lock: usize, caller: usize, kind: Kind) -> Option<usize> 
     None
 }
 
-/// Notes the callers of an entry that has none yet, as far as frame pointers lead.
+/// Stores the callers of an entry that has none yet, as far as frame pointers lead.
 fn walk(entry: &Entry, frame: usize) {
     if SEALED.load(Relaxed) {
         return;
@@ -382,7 +385,7 @@ fn walk(entry: &Entry, frame: usize) {
         let mut pair = [0usize; 2];
         let local = libc::iovec { iov_base: pair.as_mut_ptr().cast(), iov_len: 16 };
         let remote = libc::iovec { iov_base: at as *mut c_void, iov_len: 16 };
-        // SAFETY: the kernel reads the other address, which may be anything.
+        // SAFETY: the kernel reads the other address, which may be invalid.
         if unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) } != 16
             || pair[1] == 0
         {
@@ -395,18 +398,19 @@ fn walk(entry: &Entry, frame: usize) {
     entry.depth.store(depth, Release);
 }
 
-/// A wait that goes on.
+/// A wait in progress.
 #[derive(Clone, Copy)]
 pub struct Wait(&'static Thread);
 
 impl Wait {
-    /// It is over. The thread may hold the lock now, and others wait for what is done here: so nothing but this.
+    /// Ends the wait. The thread may now hold the lock and make others wait, so this does as little as
+    /// possible.
     pub fn end(self) {
         self.0.ended.store(ticks(), Release);
     }
 }
 
-/// This thread is about to wait; `None` where that is not noted.
+/// To be called before a wait; `None` if the wait is not recorded.
 pub fn begin_wait(call: &Call, kind: Kind, blame: Blame) -> Option<Wait> {
     let place = take()?;
     let (mut since, mut began) = (now(), ticks());
@@ -424,7 +428,7 @@ pub fn begin_wait(call: &Call, kind: Kind, blame: Blame) -> Option<Wait> {
     }
     let for_lock = match kind {
         Kind::Mutex | Kind::Read | Kind::Write => true,
-        // It is a lock to those who post it themselves.
+        // A semaphore is a lock to threads that post it themselves.
         Kind::Semaphore => has_posted(place, lock),
         Kind::Condition | Kind::Barrier | Kind::Post => false,
     };
@@ -438,7 +442,7 @@ pub fn begin_wait(call: &Call, kind: Kind, blame: Blame) -> Option<Wait> {
     Some(Wait(thread))
 }
 
-/// Adds the thread's last wait to its sums, if it is not there yet.
+/// Adds the thread's last wait to its sums, unless it was added already.
 fn settle(place: Place, now: u64, ticks: u64) {
     let thread = place.thread;
     let waited_for = thread.waits.load(Relaxed);
@@ -446,7 +450,7 @@ fn settle(place: Place, now: u64, ticks: u64) {
         return;
     }
     let ended = match thread.ended.load(Relaxed) {
-        // It was cut short: the thread was cancelled, or left it by a jump.
+        // The wait was cut short: the thread was cancelled, or left it by a jump.
         0 => ticks,
         ended => ended,
     };
@@ -483,7 +487,7 @@ fn has_posted(place: Place, lock: usize) -> bool {
     place.entries.iter().any(|e| post(&e))
 }
 
-/// A semaphore is posted while others wait for it.
+/// To be called when a semaphore is posted while other threads wait for it.
 pub fn posted(lock: usize) {
     if let Some(place) = take()
         && let Some(index) = entry(place, lock, 0, Kind::Post)
@@ -492,7 +496,7 @@ pub fn posted(lock: usize) {
     }
 }
 
-/// The program enters seccomp: what is made is made now.
+/// To be called when the program enters seccomp: makes everything that will be needed.
 pub fn seal() {
     take();
     SEALED.store(true, Relaxed);

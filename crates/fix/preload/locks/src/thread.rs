@@ -1,18 +1,18 @@
-//! What is known of the thread that calls and of its glibc, and what a call is.
+//! State of the calling thread and of its glibc, and the arguments of a call.
 
 use std::arch::{global_asm, naked_asm};
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// A thread's own words: in static thread-local memory, so that reading them calls nobody.
+/// A thread's own words: in static thread-local memory, so that reading them calls no function.
 #[repr(C)]
 pub struct Mine {
-    /// Its place in the file plus 1; 0 where it has none yet.
+    /// Its place in the file plus 1; 0 before it has one.
     pub place: Cell<u32>,
-    /// The process's session that the others are of.
+    /// The session of the process that the other words belong to.
     pub session: Cell<u64>,
-    /// Whether it is about to take a place: what interrupts it then takes none.
+    /// Whether it is about to take a place: a signal handler that interrupts it takes none.
     pub taking: Cell<bool>,
 }
 
@@ -29,21 +29,21 @@ global_asm!(
 );
 const _: () = assert!(size_of::<Mine>() <= 32);
 
-/// This thread's.
+/// This thread's words.
 #[unsafe(naked)]
 pub extern "C" fn mine() -> *const Mine {
     naked_asm!("mov rax, qword ptr fs:[0]", "add rax, qword ptr [rip + ncpu_locks_mine@GOTTPOFF]", "ret")
 }
 
-/// Where glibc keeps a thread's number, from its thread pointer: `struct pthread::tid`, since 2.4.
+/// The place of a thread's number in glibc, from its thread pointer: `struct pthread::tid`, since 2.4.
 pub const TID: usize = 720;
 
-/// 0: locks that are free are left to libc; 1: the process has one thread; 2: it has several.
+/// 0: free locks are left to libc; 1: the process has one thread; 2: it has several.
 pub static STATE: AtomicU8 = AtomicU8::new(0);
-/// Whether a thread was ever cancelled: those that take a semaphore look whether it was them.
+/// Whether a thread was ever cancelled: threads that take a semaphore check whether they were.
 pub static CANCELS: AtomicU8 = AtomicU8::new(0);
 
-/// The number that glibc has for this thread, where [`STATE`] says that it is known.
+/// glibc's number of this thread, if [`STATE`] says that its place is known.
 fn known_tid() -> Option<u32> {
     let tid: u32;
     // SAFETY: the thread's own memory.
@@ -59,7 +59,7 @@ pub fn tid() -> u32 {
     known_tid().unwrap_or_else(|| unsafe { libc::gettid() as u32 })
 }
 
-/// Whether locks look as we think: since 2.25.
+/// Whether locks have the expected layout: since 2.25.
 pub fn glibc_is_known() -> bool {
     // SAFETY: a static C string.
     let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
@@ -67,19 +67,19 @@ pub fn glibc_is_known() -> bool {
     minor.is_some_and(|minor: u32| minor >= 25)
 }
 
-/// The process has another thread from now on.
+/// To be called when the process gets another thread.
 pub fn has_threads() {
     if STATE.load(Ordering::Relaxed) == 1 {
         STATE.store(2, Ordering::SeqCst);
     }
 }
 
-/// A thread is cancelled from now on.
+/// To be called when a thread is cancelled.
 pub fn has_cancelled() {
     CANCELS.store(1, Ordering::SeqCst);
 }
 
-/// A function that waits, as far as arguments go.
+/// The type of a waiting function, with its register arguments.
 pub type Waits = unsafe extern "C-unwind" fn(usize, usize, usize, usize) -> c_int;
 
 /// A call of the program.
@@ -88,7 +88,7 @@ pub struct Call {
     pub arguments: [usize; 4],
     /// libc's function.
     pub libc: Waits,
-    /// Where it returns to.
+    /// The return address.
     pub caller: usize,
     /// The caller's frame pointer, if it has one.
     pub frame: usize,

@@ -1,4 +1,4 @@
-//! What is noted around libc's functions that wait.
+//! Recording around libc's waiting functions.
 
 use std::ffi::c_int;
 
@@ -9,7 +9,7 @@ use crate::notes::{self, Blame};
 use crate::thread::{Call, has_cancelled, has_threads, tid};
 
 impl Call {
-    /// The lock.
+    /// The address of the lock.
     fn lock(&self) -> usize {
         self.arguments[0]
     }
@@ -23,7 +23,8 @@ impl Call {
         }
     }
 
-    /// Calls libc. A thread that is cancelled there unwinds through here, so nothing here may need to be dropped.
+    /// Calls libc. A thread that is cancelled there unwinds through here, so no value here may need to be
+    /// dropped.
     unsafe fn call(self) -> c_int {
         let [a, b, c, d] = self.arguments;
         // SAFETY: the caller's arguments.
@@ -41,12 +42,12 @@ impl Call {
     }
 }
 
-// Where glibc has what a lock tells.
+// The places of fields in glibc's locks.
 const MUTEX_OWNER: usize = 8;
 const RWLOCK_WRITER: usize = 24;
 const RWLOCK_PREFERS: usize = 48;
 const SEMAPHORE_WAITERS: usize = 4;
-/// `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`: readers wait behind writers that wait.
+/// `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`: readers wait behind waiting writers.
 const PREFERS_WRITERS: u32 = 2;
 
 /// # Safety
@@ -54,12 +55,12 @@ const PREFERS_WRITERS: u32 = 2;
 pub unsafe fn mutex(call: Call) -> c_int {
     // SAFETY: a mutex.
     unsafe {
-        // Free, but not for us to take; or not yet known to be.
+        // Free, but not for us to take; or not known to be free.
         if call.word(0) == 0 {
             return call.call();
         }
         let owner = call.word(MUTEX_OWNER);
-        // His own: locked once more, refused, or never to be had.
+        // The caller's own: locked recursively, refused, or a deadlock.
         if owner != 0 && owner == tid() {
             return call.call();
         }
@@ -72,7 +73,7 @@ pub unsafe fn mutex(call: Call) -> c_int {
 pub unsafe fn read(call: Call) -> c_int {
     // SAFETY: a rwlock.
     unsafe {
-        // As above; or nobody but readers has it.
+        // As above; or only readers hold it.
         let (state, writer) = (call.word(0), call.word(RWLOCK_WRITER));
         let in_readers_phase =
             state & 2 == 0 || state & 1 == 0 && call.word(RWLOCK_PREFERS) != PREFERS_WRITERS;
@@ -148,8 +149,8 @@ pub unsafe fn cancel(call: Call) -> c_int {
     unsafe { call.call() }
 }
 
-/// A call of `prctl` or `syscall` that may be the program's entering seccomp. From then on a system call of ours might end
-/// it.
+/// To be called for a call of `prctl` or `syscall` that may enter seccomp. After that, our own system calls
+/// might end the program.
 pub fn confine(a: usize, b: usize) {
     let seccomp = libc::PR_SET_SECCOMP as usize;
     if a == seccomp || a == libc::SYS_seccomp as usize || (a == libc::SYS_prctl as usize && b == seccomp) {

@@ -1,4 +1,4 @@
-//! A C program with the library and without: the same answers, and waits as long as it measured them itself.
+//! A C program with and without the library: the same answers, and the waits that it measured itself.
 
 #[path = "../../support/tests/programs/mod.rs"]
 mod programs;
@@ -21,10 +21,10 @@ fn half(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
-/// Waits by kind: how many, ns, and the holder of the entry with most.
+/// Waits by kind: number, ns, and the holder of the entry with most.
 type Waits = HashMap<u32, (u64, u64, u32)>;
 
-/// A thread's last wait, which its sums do not have: the entry's number and ns.
+/// A thread's last wait, which is not in its sums: the entry's number and ns.
 fn last(sums: &[u8], by_processor: bool) -> Option<(u32, u64)> {
     let at = |field| word(sums, field);
     let [since, began] = [offset_of!(Thread, since), offset_of!(Thread, began)].map(at);
@@ -40,7 +40,7 @@ fn last(sums: &[u8], by_processor: bool) -> Option<(u32, u64)> {
     Some((half(sums, offset_of!(Thread, entry)), nanoseconds((since, began), ended, (now, ticks))))
 }
 
-/// What a process's file says: its number, its waits, and ns waited for locks.
+/// The contents of a process's file: its number, its waits, and ns waited for locks.
 fn read(path: &Path) -> (u32, Waits, u64) {
     let bytes = std::fs::read(path).unwrap();
     assert_eq!(bytes.len(), SIZE);
@@ -83,20 +83,20 @@ fn waits_are_as_long_as_the_program_measured_them() {
     }
     let program = programs::compiled("truth", "tests/c/truth.c", &[]);
     let library = programs::library("libncpu_locks.so");
-    // In memory, as `ncpu` has it: the first wait makes the file, which takes a disk longer than some waits last.
+    // In memory, as in `ncpu`: the first wait makes the file, which takes longer on a disk than some waits.
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let plain = out(&programs::with(&[], &[], 60).arg(&program).output().unwrap());
     let with = programs::with(&[&library], &[(VARIABLE, dir.path().to_str().unwrap())], 60)
         .arg(&program)
         .output()
         .unwrap();
-    let told = out(&with);
+    let printed = out(&with);
     assert_eq!(text(&with.stderr), "");
-    // What locks answered is what they answer without the library.
+    // Locks must answer as they do without the library.
     let answers = |text: &str| -> Vec<String> {
         text.lines().filter(|l| l.starts_with("answers") || *l == "cancelled").map(str::to_string).collect()
     };
-    assert_eq!((answers(&told).len(), answers(&told)), (2, answers(&plain)));
+    assert_eq!((answers(&printed).len(), answers(&printed)), (2, answers(&plain)));
 
     let mut files: Vec<_> =
         std::fs::read_dir(dir.path()).unwrap().map(|f| read(&f.unwrap().path())).collect();
@@ -105,15 +105,15 @@ fn waits_are_as_long_as_the_program_measured_them() {
     let (_, waits, for_locks) = &files[0];
     let line = |kind: &str| -> Vec<u64> {
         let line =
-            told.lines().find_map(|l| l.strip_prefix(kind)).unwrap_or_else(|| panic!("{kind}: {told}"));
+            printed.lines().find_map(|l| l.strip_prefix(kind)).unwrap_or_else(|| panic!("{kind}: {printed}"));
         line.split_whitespace().map(|n| n.parse().unwrap()).collect()
     };
-    // The program looks at the clock outside of the library, and may lose its CPU between the two. It does not measure
-    // waits that are refused at once.
+    // The program reads the clock outside of the library, and may lose its CPU between the two reads. It does
+    // not measure waits that are refused at once.
     let close = |kind: Kind, known: u64, ns: u64| {
         assert!(
             ns <= known + 1_000_000 && ns + 20_000_000 > known,
-            "{kind:?}: {known} ns, noted {ns}: {told}"
+            "{kind:?}: {known} ns, noted {ns}: {printed}"
         );
     };
     let holder = line("holder ")[0] as u32;
@@ -125,7 +125,7 @@ fn waits_are_as_long_as_the_program_measured_them() {
     ] {
         let (count, ns, by) = waits[&(kind as u32)];
         let known = line(name);
-        // A timed wait that was refused at once is a wait too.
+        // A timed wait that was refused at once counts as a wait.
         assert!(count >= known[0], "{kind:?} {count}");
         close(kind, known[1], ns);
         assert_eq!(by == holder, held, "{kind:?} was held by {holder}, noted {by}");
@@ -139,7 +139,7 @@ fn waits_are_as_long_as_the_program_measured_them() {
     let semaphore = waits[&(Kind::Semaphore as u32)];
     let known = line("semaphore ")[1] + line("turnstile ")[1];
     assert!(semaphore.1 + 40_000_000 > known, "{known} {semaphore:?}");
-    // A semaphore that its own waiters post is a lock, once they have posted it.
+    // A semaphore that its own waiters post counts as a lock once they have posted it.
     assert!(
         *for_locks + 40_000_000 > locks && *for_locks < locks + line("turnstile ")[1],
         "{for_locks} {locks}"
@@ -161,7 +161,7 @@ fn nothing_is_made_where_nobody_waits_or_nothing_may_be_made() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     let program = programs::compiled("truth", "tests/c/truth.c", &[]);
     let again = format!("{} again", program.display());
-    // No such directory; no file may be so large; a name that is none.
+    // A missing directory; a file size limit; an invalid name.
     for (directory, script) in [
         ("/nonexistent/directory", again.clone()),
         (dir.path().to_str().unwrap(), format!("ulimit -f 100; {again}")),

@@ -1,20 +1,21 @@
-//! `libncpu_populate.so`: for programs that map, lock and free large memory by one call, which is one thread's work.
+//! `libncpu_populate.so`: for programs that map, lock and free large memory by one call, which is the work of
+//! one thread.
 //!
-//! The library stands before `mmap`, `mlock`, `mlock2`, `mlockall`, `munmap`, `shmat` and `shmdt`. For memory of at
-//! least `NCPU_POPULATE_MIN` bytes, helpers make or drop its pages, and the program's own call is made too: last for
-//! locking and unmapping, so that its result, `errno` and what is locked are the kernel's; first for mapping, without
-//! `MAP_POPULATE`, whose making of pages cannot fail. Helpers are libncpu's (`libncpu::populate`): threads that are gone
-//! when the call returns, that allocate nothing and that no libc knows of, so that an allocator may map memory with
-//! its locks held, in a signal handler, after `fork`.
+//! The library replaces `mmap`, `mlock`, `mlock2`, `mlockall`, `munmap`, `shmat` and `shmdt`. For memory of
+//! at least `NCPU_POPULATE_MIN` bytes, helpers make or drop its pages, and the program's own call is made
+//! too. For locking and unmapping it comes last, so that its result, `errno` and the locked pages are the
+//! kernel's. For mapping it comes first, without `MAP_POPULATE`, which cannot fail in making pages. Helpers
+//! are libncpu's (`libncpu::populate`): threads that end before the call returns, allocate nothing and are
+//! unknown to libc. So an allocator may map memory with its locks held, in a signal handler, or after `fork`.
 //!
 //! | variable | |
 //! | --- | --- |
-//! | `NCPU_POPULATE_MIN` | bytes from which on helpers help; 64m |
-//! | `NCPU_POPULATE_HELPERS` | helpers at most; 16. 0 turns all of this off |
+//! | `NCPU_POPULATE_MIN` | least number of bytes for which helpers are used [default: 64m] |
+//! | `NCPU_POPULATE_HELPERS` | most helpers [default: 16]; 0 turns the library off |
 //! | `NCPU_POPULATE_SHMAT` | 1: `shmat` makes all pages of a segment that it attaches for writing |
 //!
-//! When the program enters seccomp's modes through `prctl` or `syscall`, no helper is made any more: filters may kill
-//! whoever makes a call that the program itself doesn't.
+//! After the program enters seccomp's modes through `prctl` or `syscall`, no helper is made: filters may kill
+//! a process for calls that the program itself does not make.
 
 mod settings;
 
@@ -23,7 +24,7 @@ use libncpu::populate::{self, Access, Helpers};
 use ncpu_preload::{missing, next};
 use settings::SETTINGS;
 
-/// What a call of `mmap` asks for.
+/// The arguments of an `mmap` call.
 #[derive(Clone, Copy)]
 struct Map {
     at: *mut c_void,
@@ -43,7 +44,7 @@ impl Map {
         unsafe { next(self.at, self.length, self.protection, self.flags, self.file, self.offset) }
     }
 
-    /// As libc's own call, with helpers where they can help.
+    /// As libc's own call, with helpers if they can help.
     unsafe fn make_with(self, helpers: Helpers) -> *mut c_void {
         let Map { length, protection, flags, .. } = self;
         // SAFETY: the caller's arguments.
@@ -57,21 +58,20 @@ impl Map {
         let fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
         if flags & (libc::MAP_NONBLOCK | libc::MAP_GROWSDOWN) != 0
             || protection & libc::PROT_READ == 0
-            // Should it turn out that it can't be locked, what was there before would be gone; and pages of a pool
-            // are made by any lock.
+            // If locking failed, the old mapping would be lost; and any lock makes pages of a pool.
             || (locked && (fixed || flags & libc::MAP_HUGETLB != 0))
         {
             return plain();
         }
         let without = flags & !(libc::MAP_POPULATE | libc::MAP_LOCKED);
-        // SAFETY: the caller's arguments, but that no page is made.
+        // SAFETY: the caller's arguments, without making pages.
         let got = unsafe { Map { flags: without, ..self }.make() };
         if got == libc::MAP_FAILED {
-            // MAP_LOCKED has errors of its own, which come first.
+            // MAP_LOCKED has errors of its own, which take precedence.
             return if locked { plain() } else { got };
         }
         if locked {
-            // SAFETY: the mapping just made, which nobody knows of yet.
+            // SAFETY: the mapping just made, which is not in use yet.
             unsafe {
                 if populate::lock_as_made(got.cast(), length).is_err() {
                     populate::unmap(got.cast(), length, Helpers::NONE).ok();
@@ -80,7 +80,7 @@ impl Map {
             }
         }
         let access = if private && protection & libc::PROT_WRITE != 0 { Access::Write } else { Access::Read };
-        // As the kernel does with MAP_POPULATE, pages that cannot be made are left for later.
+        // As in the kernel with MAP_POPULATE, pages that cannot be made are left for later.
         let _ = populate::populate(got.cast(), length, access, helpers);
         if locked {
             let _ = populate::lock_plainly(got.cast(), length);
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(at: *mut c_void, length: size_t) -> c_int {
     if let Some(helpers) = SETTINGS.helpers(length) {
-        // SAFETY: who unmaps memory uses it no more; and it is unmapped right here.
+        // SAFETY: the caller does not use memory that it unmaps, and it is unmapped right here.
         unsafe { populate::before_munmap(at.cast(), length, helpers) };
     }
     let next = next!(c"munmap" as unsafe extern "C" fn(*mut c_void, size_t) -> c_int, missing(-1));
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn shmat(id: c_int, at: *const c_void, flags: c_int) -> *m
         && let Some(length) = populate::attached(got.cast())
         && let Some(helpers) = SETTINGS.helpers(length)
     {
-        // What cannot be made now is for the program's own touch, as without us.
+        // Pages that cannot be made here are made by the program's own access, as without the library.
         let _ = populate::populate(got.cast(), length, Access::Write, helpers);
     }
     got
@@ -231,10 +231,10 @@ pub unsafe extern "C" fn shmdt(at: *const c_void) -> c_int {
     unsafe { next(at) }
 }
 
-/// `prctl(2)`: only to see the program confine itself.
+/// `prctl(2)`: replaced only to notice that the program confines itself.
 ///
 /// # Safety
-/// As for libc's. It is variadic there; registers carry what the caller gave either way.
+/// As for libc's. It is variadic there; the registers carry the caller's arguments either way.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
     if option == libc::PR_SET_SECCOMP {
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong
     unsafe { next(option, a, b, c, d) }
 }
 
-/// `syscall(2)`: only to see the program confine itself.
+/// `syscall(2)`: replaced only to notice that the program confines itself.
 ///
 /// # Safety
 /// As for [`prctl`].

@@ -1,20 +1,20 @@
-//! What the environment says, read once when the library is loaded.
+//! Settings from the environment, read once when the library is loaded.
 
 use libncpu::populate::Helpers;
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-/// Bytes from which on helpers help, unless told otherwise.
+/// The default least number of bytes for which helpers are used.
 const LEAST: usize = 64 << 20;
 
-/// Until it is read nothing is large enough.
+/// Until it is read no memory is large enough.
 pub static SETTINGS: Settings = Settings {
     least: AtomicUsize::new(usize::MAX),
     helpers: AtomicUsize::new(0),
     segments: AtomicBool::new(false),
 };
 
-/// What was read.
+/// The settings.
 pub struct Settings {
     least: AtomicUsize,
     helpers: AtomicUsize,
@@ -22,7 +22,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The helpers for memory of so many bytes, if it is to have any.
+    /// The helpers for memory of `bytes` bytes, if any are to be used.
     #[inline]
     pub fn helpers(&self, bytes: usize) -> Option<Helpers> {
         if bytes < self.least.load(Relaxed) {
@@ -34,17 +34,17 @@ impl Settings {
         }
     }
 
-    /// Bytes from which on helpers help.
+    /// The least number of bytes for which helpers are used.
     pub fn least(&self) -> usize {
         self.least.load(Relaxed)
     }
 
-    /// Whether `shmat` is to make pages.
+    /// Whether `shmat` makes pages.
     pub fn makes_segments(&self) -> bool {
         self.segments.load(Relaxed)
     }
 
-    /// No helpers from now on.
+    /// Stops the use of helpers.
     pub fn end(&self) {
         self.helpers.store(0, Relaxed);
         self.least.store(usize::MAX, Relaxed);
@@ -60,14 +60,14 @@ extern "C" fn load() {
     if helpers == 0 {
         return;
     }
-    // Read now, while memory may be allocated.
+    // Read here, where memory may be allocated.
     libncpu::populate::prepare();
     SETTINGS.segments.store(number(c"NCPU_POPULATE_SHMAT") == Some(1), Relaxed);
     SETTINGS.helpers.store(helpers, Relaxed);
     SETTINGS.least.store(number(c"NCPU_POPULATE_MIN").unwrap_or(LEAST).max(1), Relaxed);
 }
 
-/// A variable's number, with k, m, g or t for powers of 1024. One that is none is told, and not used.
+/// A variable's number, with k, m, g or t for powers of 1024. An invalid value is reported, and ignored.
 fn number(name: &CStr) -> Option<usize> {
     // SAFETY: a C string; at load no thread changes the environment.
     let value = unsafe {
@@ -76,9 +76,8 @@ fn number(name: &CStr) -> Option<usize> {
     }?;
     let parsed = parse(value.to_bytes());
     if parsed.is_none() {
-        for words in [name.to_bytes(), b"=", value.to_bytes(), b": give a number, as in 4 or 64m; not used\n"]
-        {
-            // SAFETY: writes those bytes. Who has no standard error isn't told.
+        for words in [name.to_bytes(), b"=", value.to_bytes(), b": not a number like 4 or 64m; ignored\n"] {
+            // SAFETY: writes these bytes. A process without standard error gets no report.
             unsafe { libc::write(2, words.as_ptr().cast(), words.len()) };
         }
     }

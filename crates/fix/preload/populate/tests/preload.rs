@@ -1,4 +1,4 @@
-//! C programs with the library and without: what they see is the same.
+//! C programs with and without the library: their results are the same.
 
 #[path = "../../support/tests/programs/mod.rs"]
 mod programs;
@@ -20,10 +20,11 @@ fn run(program: &Path, arguments: &[&str], preload: &[&Path], environment: &[(&s
     programs::with(preload, environment, 300).arg(program).args(arguments).output().expect("timeout")
 }
 
-/// Small, so that tests need little memory, and as many helpers as on a larger machine.
+/// A low threshold, so that tests need little memory, and the number of helpers of a larger machine.
 const SMALL: [(&str, &str); 2] = [("NCPU_POPULATE_MIN", "4m"), ("NCPU_POPULATE_HELPERS", "5")];
 
-/// Thousands of faults that helpers took, as the program tells; a few are its own, between its two questions.
+/// Thousands of faults that helpers took, as the program reports; a few are its own, between its two
+/// readings.
 fn helped(done: &Output) -> u64 {
     let errors = text(&done.stderr);
     errors
@@ -62,7 +63,7 @@ fn results_are_those_of_the_kernel() {
     if two_cpus() {
         assert!(helped(&with) > 0, "{}", text(&with.stderr));
     }
-    // Large segments only, unless told otherwise; and none at all when told so.
+    // Only large segments by default; and none if switched off.
     let large = run(&program, &[], &[&library()], &[]);
     same(&large, &without);
     assert_eq!(helped(&large), 0);
@@ -79,7 +80,7 @@ fn what_is_no_number_is_told_and_not_used() {
         run(&program, &[], &[&library()], &[("NCPU_POPULATE_MIN", "4q"), ("NCPU_POPULATE_HELPERS", "-1")]);
     out(&with);
     let errors = text(&with.stderr);
-    for words in ["NCPU_POPULATE_MIN=4q: give a number", "NCPU_POPULATE_HELPERS=-1: give a number"] {
+    for words in ["NCPU_POPULATE_MIN=4q: not a number", "NCPU_POPULATE_HELPERS=-1: not a number"] {
         assert!(errors.contains(words), "{errors}");
     }
     assert_eq!(helped(&with), 0, "64m, not 4");
@@ -98,7 +99,7 @@ fn without_threads_or_calls_that_helpers_need() {
     ] {
         let words: Vec<String> = denied.iter().map(|(call, error)| format!("{call}={error}")).collect();
         let words = words.join(",");
-        // The program itself meets them too: fork is a clone, and it asks mincore.
+        // The program itself is affected too: fork is a clone, and it calls mincore.
         let plain = run(&wrapper, &[&words, program], &[], &[]);
         let with = run(&wrapper, &[&words, program], &[&library()], &SMALL);
         same(&with, &plain);
@@ -129,7 +130,7 @@ fn allocators_with_their_locks_held() {
     let program = compiled("heap", &[]);
     out(&run(&program, &[], &[&library()], &SMALL));
     let Some(jemalloc) = found("libjemalloc.so.2") else { return };
-    // Given back at once, so that it unmaps.
+    // Freed at once, so that the program unmaps.
     let mut environment = SMALL.to_vec();
     environment.push(("MALLOC_CONF", "retain:false,dirty_decay_ms:0,muzzy_decay_ms:0"));
     for order in [[&jemalloc, &library()], [&library(), &jemalloc]] {
@@ -144,7 +145,7 @@ fn programs_built_with_the_address_sanitizer() {
     let Some(asan) = found("libasan.so") else { return };
     for name in ["heap", "signals", "results"] {
         let program = compiled(name, &flags);
-        // The sanitizer insists on being first.
+        // The sanitizer must be loaded first.
         let environment = [SMALL[0], SMALL[1], ("ASAN_OPTIONS", "detect_leaks=0")];
         let with = run(&program, &[], &[&asan, &library()], &environment);
         let without = run(&program, &[], &[&asan], &environment);

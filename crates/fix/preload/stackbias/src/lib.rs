@@ -1,12 +1,13 @@
-//! `libncpu_stackbias.so`: begins the stack of each thread at another offset of its page, so that the same variables of
-//! many threads do not compete for the same sets of a cache (libncpu's `thread::next_bias`).
+//! `libncpu_stackbias.so`: begins the stack of each thread at another offset of its page, so that the same
+//! variables of many threads do not compete for the same sets of a cache (libncpu's `thread::next_bias`).
 //!
-//! The library stands before `pthread_create`; all else about a thread is as ever. A stack of less than four times the
-//! bias stays as it is.
+//! The library replaces `pthread_create`; all other properties of a thread are unchanged. A stack of less
+//! than four times the bias gets no bias.
 //!
 //! | variable | |
 //! | --- | --- |
-//! | `NCPU_STACKBIAS_SPAN` | bytes that the offsets spread over, at most 65536; a page. 0 turns it off |
+//! | `NCPU_STACKBIAS_SPAN` | bytes that the offsets spread over, at most 65536 [default: one page]. 0 turns
+//! it off |
 
 use std::sync::Once;
 
@@ -14,7 +15,7 @@ use libc::{c_int, c_void};
 use libncpu::thread::{self, Start};
 use ncpu_preload::next;
 
-/// What a new thread is to run.
+/// The function and argument of a new thread.
 struct Begin {
     start: Start,
     argument: *mut c_void,
@@ -31,13 +32,13 @@ fn span() {
             if value.is_null() { None } else { std::ffi::CStr::from_ptr(value).to_str().ok() }
         };
         if let Some(span) = span.and_then(|s| s.trim().parse().ok()) {
-            // One that is too large leaves the default.
+            // A value that is too large leaves the default.
             let _ = thread::set_bias_span(span);
         }
     });
 }
 
-/// May be unwound through: cancellation and `pthread_exit` do so, and nothing here has a destructor by then.
+/// May be unwound through: cancellation and `pthread_exit` do so, and no destructor is pending by then.
 unsafe extern "C-unwind" fn begin(argument: *mut c_void) -> *mut c_void {
     // SAFETY: made by pthread_create below, for this thread alone. The box is freed at the end of the statement.
     let Begin { start, argument, bias } = *unsafe { Box::from_raw(argument.cast::<Begin>()) };
@@ -45,7 +46,7 @@ unsafe extern "C-unwind" fn begin(argument: *mut c_void) -> *mut c_void {
     unsafe { thread::call_raw(start, argument, bias) }
 }
 
-/// Bytes of the stack that a thread with these attributes gets.
+/// Bytes of the stack of a thread with these attributes.
 unsafe fn stack(attributes: *const libc::pthread_attr_t) -> usize {
     let mut size = 0;
     // SAFETY: the caller's attributes, or the C library's defaults.
@@ -85,10 +86,10 @@ pub unsafe extern "C" fn pthread_create(
         return unsafe { next(thread, attributes, start, argument) };
     }
     let own = Box::into_raw(Box::new(Begin { start, argument, bias })).cast();
-    // SAFETY: the caller's arguments, but for what runs first.
+    // SAFETY: the caller's arguments, with another start function.
     let result = unsafe { next(thread, attributes, begin, own) };
     if result != 0 {
-        // SAFETY: no thread began, so nobody else has it.
+        // SAFETY: no thread began, so no other reference exists.
         drop(unsafe { Box::from_raw(own.cast::<Begin>()) });
     }
     result

@@ -1,4 +1,4 @@
-//! A C program with the library and without: threads run as ever, at other offsets of their pages.
+//! A C program with and without the library: threads run as usual, at other offsets of their pages.
 
 #[path = "../../support/tests/programs/mod.rs"]
 mod programs;
@@ -22,7 +22,7 @@ fn stacks_begin_at_different_offsets() {
     for each in [&with, &without, &off] {
         assert_eq!(text(&each.stderr), "exited 7\nsmall 0\nreturned 9\n");
     }
-    // In a row, each thread gets the stack that the one before left: they all begin alike.
+    // In a row, each thread gets the stack of the previous one: they all begin at the same offset.
     assert_eq!(offsets(&without).len(), 1);
     assert_eq!(offsets(&off).len(), 1);
     let lines: BTreeSet<u32> = offsets(&with).iter().map(|o| o / 64).collect();

@@ -1,36 +1,38 @@
-//! What the LD_PRELOAD libraries share: each is a crate `preload-*` of its own, a thin skin over libncpu.
+//! Shared code of the LD_PRELOAD libraries. Each library is a crate `preload-*` of its own, a thin layer over
+//! libncpu.
 
 pub mod waits;
 
 use std::ffi::{CStr, c_int};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A function that the preloaded one stands before: the next of its name in the order of loading, usually libc's.
+/// A function behind the preloaded one: the next of its name in the order of loading, usually libc's.
 pub struct Next {
     name: &'static CStr,
     at: AtomicPtr<libc::c_void>,
 }
 
 impl Next {
-    /// The next function called `name`; looked up when it is first asked for.
+    /// The next function called `name`; looked up at its first use.
     pub const fn new(name: &'static CStr) -> Next {
         Next { name, at: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// Where it is; null if nothing that is loaded has it. Allocates nothing, but the dynamic linker may.
+    /// Its address; null if no loaded object has it. Allocates nothing, but the dynamic linker may.
     pub fn address(&self) -> *mut libc::c_void {
         let at = self.at.load(Ordering::Relaxed);
         if !at.is_null() {
             return at;
         }
-        // SAFETY: the name is a C string. Threads that look it up at once find the same.
+        // SAFETY: the name is a C string. Threads that look it up at once find the same address.
         let at = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.at.store(at, Ordering::Relaxed);
         at
     }
 }
 
-/// The next function of this name, as a function of this type; where there is none, the caller returns `$otherwise`.
+/// The next function of this name, as a function of this type. If there is none, the calling function returns
+/// `$otherwise`.
 #[macro_export]
 macro_rules! next {
     ($name:literal as $type:ty, $otherwise:expr) => {{
@@ -44,7 +46,7 @@ macro_rules! next {
     }};
 }
 
-/// No libc is without the function; should one be, the caller is told that the kernel has none.
+/// For a libc that lacks the function, which none does: returns `result`, with errno ENOSYS.
 pub fn missing<T>(result: T) -> T {
     set_errno(libc::ENOSYS);
     result
@@ -56,7 +58,7 @@ pub fn errno() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
-/// Makes this thread's `errno` another.
+/// Sets this thread's `errno`.
 pub fn set_errno(to: c_int) {
     // SAFETY: the thread's own.
     unsafe { *libc::__errno_location() = to }

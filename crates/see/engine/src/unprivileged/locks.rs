@@ -481,7 +481,7 @@ impl Noted {
 
         let depth = (half(bytes, offset_of!(Entry, depth)) as usize).min(FRAMES);
         Some(Noted {
-            kind: Kind::of(half(bytes, offset_of!(Entry, kind)))?,
+            kind: Kind::from_number(half(bytes, offset_of!(Entry, kind)))?,
             lock: word(bytes, offset_of!(Entry, lock)),
             caller: word(bytes, offset_of!(Entry, caller)),
             count: word(bytes, offset_of!(Entry, count)),

@@ -33,7 +33,7 @@ proptest! {
     #[test]
     fn a_page_of_garbage_does_no_harm(words in prop::collection::vec(any::<u32>(), 1024), cookie: u64) {
         let mut page = page();
-        // SAFETY: a page is as long as its words, and made of integers.
+        // SAFETY: a page has the size of its words, and consists of integers.
         unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), (&raw mut *page).cast(), 1024) };
         page.alerted();
         if let Some(slot) = page.slot(cookie | 1) {
@@ -44,8 +44,9 @@ proptest! {
     }
 }
 
-/// Takers of which each waits `lateness[i]` until it calls; who has waited least, delay included, wins. Of a herd, all
-/// others lose if they could see the connection, which one that is taken at once does not show; else only one comes.
+/// Takers that each wait `lateness[i]` before the call; the one with the shortest wait, delay included, wins.
+/// In a herd, all others lose if they could see the connection, but a connection that is taken at once is not
+/// visible; otherwise only one comes.
 fn race(settings: &Settings, lateness: &[u32], herd: bool, connections: u32) -> (Vec<u32>, u32) {
     let page = page();
     let slot = page.slot(7).expect("free");
@@ -88,16 +89,16 @@ fn a_race_that_one_always_wins_becomes_even() {
     for settings in [ROUND, RANDOM] {
         let lateness = [0, 10_000, 12_000, 15_000];
         let (first, _) = race(&settings, &lateness, true, 128);
-        assert_eq!(first, [128, 0, 0, 0], "the first epoch is only watched");
+        assert_eq!(first, [128, 0, 0, 0], "the first epoch is only observed");
         let (wins, _) = race(&settings, &lateness, true, 5_000);
         assert!(jain(&wins) > 950, "{:?}: {wins:?}", settings.order);
-        assert!(wins[0] > wins[3], "now and then nobody is held back: {wins:?}");
+        assert!(wins[0] > wins[3], "now and then no taker is held back: {wins:?}");
     }
 }
 
 #[test]
 fn without_a_herd_delays_are_tried_ever_more_seldom() {
-    // As EPOLLEXCLUSIVE wakes: always the same one, alone.
+    // As EPOLLEXCLUSIVE wakes: always the same taker, alone.
     let (wins, held) = race(&ROUND, &[0, 0, 0, 0], false, 100_000);
     assert_eq!(wins, [100_000, 0, 0, 0]);
     // 781 epochs: after 1, 1 + 8, 1 + 8 + 16 and so on.
@@ -123,7 +124,7 @@ fn an_even_race_and_a_busy_herd_are_left_alone() {
     slot.doubt(at + QUIET - 1);
     assert_eq!(slot.hold.load(Relaxed), HOLD);
     slot.doubt(at + QUIET);
-    assert_eq!((slot.hold.load(Relaxed), slot.rest.load(Relaxed)), (0, 1), "nobody loses at full load");
+    assert_eq!((slot.hold.load(Relaxed), slot.rest.load(Relaxed)), (0, 1), "no call loses at full load");
     assert_eq!(end(slot, 4, 128 * 128), 0, "it rests");
 }
 
@@ -131,7 +132,7 @@ fn an_even_race_and_a_busy_herd_are_left_alone() {
 fn one_that_alone_gets_what_an_exclusive_listener_has_gives_turns_a_try() {
     let page = page();
     let slot = page.slot(7).expect("free");
-    // An epoch in which each of `callers` gets as many; how long turns stay on.
+    // An epoch in which each of `callers` gets the same number; returns how long turns stay on.
     let end = |callers: u32, waiters| {
         slot.callers.store(callers, Relaxed);
         let length = u64::from(slot.length());
@@ -140,26 +141,26 @@ fn one_that_alone_gets_what_an_exclusive_listener_has_gives_turns_a_try() {
         slot.roll(slot.accepted.load(Relaxed), Wait::Exclusive, waiters);
         slot.hold.load(Relaxed)
     };
-    assert_eq!(end(1, 1), 0, "nobody else waits");
+    assert_eq!(end(1, 1), 0, "no other thread waits");
     assert_eq!(end(1, 4), TURNS * HOLD);
     for left in (0..TURNS * HOLD).rev() {
         assert_eq!(end(1, 4), left);
     }
     for _ in 0..REST {
-        assert_eq!(end(1, 4), 0, "they were of no use");
+        assert_eq!(end(1, 4), 0, "they had no effect");
     }
     assert_eq!(end(1, 4), TURNS * HOLD, "but are tried again");
     for left in (0..TURNS * HOLD).rev() {
         assert_eq!(end(4, 4), left);
     }
-    assert_eq!(end(2, 4), 2 * TURNS * HOLD, "they were of use, and are needed still");
+    assert_eq!(end(2, 4), 2 * TURNS * HOLD, "they had an effect, and are still needed");
 }
 
 #[test]
 fn turns_that_make_shares_more_even_stay_on() {
     let page = page();
     let slot = page.slot(7).expect("free");
-    // Of forty that waited most wait for other things, or have ended.
+    // Of forty threads that waited, most wait for other events, or have ended.
     let end = |callers: u32| {
         slot.callers.store(callers, Relaxed);
         let length = u64::from(slot.length());
@@ -231,7 +232,7 @@ fn failures_without_a_race_are_looked_at_ever_more_seldom() {
             taker.learn(&page, slot, -1, -1, libc::EAGAIN);
             looked += 1;
             if looked % 64 == 0 {
-                page.alert.store(0, Relaxed); // as if it had run out
+                page.alert.store(0, Relaxed); // As if it had expired.
             }
         } else {
             taker.suspects(&page, 3);
@@ -280,13 +281,13 @@ fn sleepers_are_woken_by_the_connection() {
         while slot.waiting.load(Relaxed) == 0 {
             std::thread::yield_now();
         }
-        // A sleeper that is counted and not asleep yet is not woken, but sees the new count.
+        // A sleeper that is counted but not asleep yet is not woken, but sees the new count.
         slot.announce();
         sleeper.join().expect("no panic");
     });
     assert_eq!(slot.accepted.load(Relaxed), 1);
     assert_eq!(slot.waiting.load(Relaxed), 0);
-    // What a killed sleeper leaves is cleared by the next connection.
+    // The next connection clears the count that a killed sleeper leaves.
     slot.waiting.store(3, Relaxed);
     slot.announce();
     assert_eq!(slot.waiting.load(Relaxed), 0);

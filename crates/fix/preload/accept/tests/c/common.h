@@ -1,4 +1,4 @@
-/* What the C programs of these tests share. */
+/* Shared code of these tests' C programs. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -34,7 +34,7 @@
 
 static struct sockaddr_in where;
 
-/* A listener on a port of loopback that was free. */
+/* A listener on a free port of the loopback device. */
 static inline int listener(int flags)
 {
 	socklen_t length = sizeof(where);

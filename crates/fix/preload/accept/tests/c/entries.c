@@ -1,10 +1,10 @@
 /*
- * Processes that epoll one listener and now and then change their entry of it in every way there is: what they hear is
- * what they asked for last, whatever a library does to the entry meanwhile. One client connects, again and again.
+ * Processes that epoll one listener and now and then change their entry of it in every way there is: what they get the
+ * events that they requested last, whatever a library does to the entry meanwhile. One client connects repeatedly.
  *
  *   entries epoll|exclusive TAKERS CONNECTIONS
  *
- * prints what changes come to, and on standard error Jain's index of the connections that each took.
+ * prints the results of the changes, and on standard error Jain's index of the connections that each took.
  */
 #include "common.h"
 

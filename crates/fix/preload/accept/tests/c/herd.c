@@ -1,6 +1,6 @@
 /*
  * Processes or threads that poll, select or epoll one listener, all but the first a little slower than it from
- * wake-up to accept, so that the first gets what it can. One client connects, again and again.
+ * wake-up to accept, so that the first gets as many connections as possible. One client connects repeatedly.
  *
  *   herd poll|select|epoll|exclusive|threads TAKERS CONNECTIONS SLOWER_US
  *

@@ -1,6 +1,6 @@
 /*
- * Says what accept and accept4 return, a line a case: with the library and without it the same. Each case is tried
- * before there is a race for connections and again when the library holds this process back.
+ * Prints the results of accept and accept4, a line for each case: the same with and without the library. Each case is
+ * tried before a race for connections, and again while the library holds this process back.
  */
 #include "common.h"
 

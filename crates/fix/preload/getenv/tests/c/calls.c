@@ -1,6 +1,6 @@
-/* calls: makes the calls that standard input names, one a line, and prints what each returns and what the environment
- * is then. Words are separated by tabs; `~` is a null pointer. Entries are printed in the order of their bytes, once
- * for each string: their order in `environ` is nobody's promise.
+/* calls: makes the calls that standard input names, one per line, and prints the result of each and the environment
+ * after it. Words are separated by tabs; `~` is a null pointer. Entries are printed in the order of their bytes, once
+ * for each string: their order in `environ` is unspecified.
  */
 #define _GNU_SOURCE
 #include <errno.h>

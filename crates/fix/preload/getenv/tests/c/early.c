@@ -1,5 +1,5 @@
-/* early: built twice. With -DLIBRARY it is a library whose constructor and functions use the environment; without, a
- * program to which that is preloaded, or which opens it, and which forks and starts threads; it prints `ok`.
+/* early: built twice. With -DLIBRARY it is a library with a constructor and functions that use the environment. Otherwise it
+ * is a program to which the library is preloaded, or which opens it, and which forks and starts threads; it prints `ok`.
  *
  *   early LIBRARY | -
  */
@@ -93,7 +93,7 @@ int main(int argc, char **argv)
 			alarm(100);
 			int good = !setenv("CHILD", "1", 1) && getenv("CHILD") && !unsetenv("CHILD") && !getenv("CHILD") &&
 				getenv("FROM_CONSTRUCTOR");
-			/* What exec hands on is the list as it is. */
+			/* exec passes the current list on. */
 			if (good && i % 10 == 0)
 				execlp("env", "env", "true", NULL);
 			_exit(!good);

@@ -1,4 +1,4 @@
-/* slow_reader: what a thread reads that is in the middle of getenv() while another changes the environment.
+/* slow_reader: the result of a thread in the middle of getenv() while another changes the environment.
  *
  *   slow_reader grow|shift|clear      prints what it found, which at every moment was `right`
  *
@@ -45,7 +45,7 @@ static void *read_one(void *unused)
 	return unused;
 }
 
-/* What any program does: asks for memory and writes to it. Where the list was freed, this is its memory. */
+/* Allocates memory and writes to it, as any program does. If the list was freed, this is its memory. */
 static void use_memory(size_t size)
 {
 	static char one[] = "TARGET_1=memory that was freed", two[] = "TARGET_2=memory that was freed";

@@ -1,4 +1,4 @@
-/* Memory of every kind; says how much of each is on huge pages, by its own reading of smaps, and that results hold. */
+/* Memory of every kind; prints the share of each on huge pages, by its own reading of smaps, and checks results. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -60,7 +60,7 @@ int main(void)
 	tell("mmap", map, 32 * MB);
 	printf("map %d %d\n", map != MAP_FAILED, munmap(map, 32 * MB + 5));
 
-	/* Pieces of less than a huge page, as Python's allocator maps them; each is zero, its own, and can go again. */
+	/* Pieces of less than a huge page, as Python's allocator maps them; each is zero, separate, and can be unmapped. */
 	char *pieces[40];
 	int zero = 1, kept = 1;
 
@@ -83,7 +83,7 @@ int main(void)
 	}
 	tell("pieces", pieces[10], MB);
 
-	/* What fails, fails as ever; what is odd, is as ever. */
+	/* Failing and unusual calls behave as without the library. */
 	map = mmap(NULL, 0, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	printf("nothing %d\n", map == MAP_FAILED);
 	map = mmap(NULL, (size_t)-4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

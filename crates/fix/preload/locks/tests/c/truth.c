@@ -1,6 +1,6 @@
 /*
- * Waits whose length this program knows, since it measures them itself or sleeps through them; a line for each:
- * kind, waits, ns. Holders' thread numbers are told as "holder KIND TID". The library's file is read by the test.
+ * Waits of known length, which this program measures itself or sleeps through; a line for each: kind, waits,
+ * ns. Holders' thread numbers are printed as "holder KIND TID". The library's file is read by the test.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -77,7 +77,7 @@ static void *waiter(void *p)
 	return NULL;
 }
 
-/* One waits, `n` ms at least, until `let` lets him. */
+/* A thread waits, at least `n` ms, until `let` releases it. */
 static void one(struct wait *w, long n, void (*let)(void))
 {
 	pthread_t t;
@@ -168,7 +168,7 @@ static int timed(pthread_mutex_t *m)
 	return pthread_mutex_timedlock(m, &t);
 }
 
-/* What each kind of lock answers must be what it answers without the library. */
+/* Each kind of lock must return the same results as without the library. */
 static void answers(void)
 {
 	pthread_mutexattr_t a;

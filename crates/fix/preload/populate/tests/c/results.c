@@ -1,6 +1,6 @@
-// Maps, locks and frees memory in every way, well and badly, and prints results, errno, what is locked and what is in
-// the memory: the same with the library and without. The last line, on standard error, tells how many faults were not
-// this thread's own.
+// Maps, locks and frees memory in every way, correctly and not, and prints results, errno, locked bytes and
+// contents: the same with and without the library. The last line, on standard error, is the number of faults
+// that this thread did not take itself.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -24,10 +24,10 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
-// Everything is, the library too: its bytes are not told then.
+// Everything is locked, the library too: then locked bytes are not printed.
 static int all_locked;
 
-// The flags of the area at an address, as the kernel tells them, and of its pages those that are there.
+// The flags of the area at an address, as the kernel reports them, and the number of its pages that exist.
 static void area(const char *what, void *p, size_t length)
 {
 	char line[512], flags[256] = "none";
@@ -37,7 +37,7 @@ static void area(const char *what, void *p, size_t length)
 	while (f && fgets(line, sizeof line, f)) {
 		if (sscanf(line, "%lx-%lx ", &start, &end) == 2)
 			in = start <= at && at < end;
-		// Whether huge pages are advised, or an area is merged with its neighbour, is none of ours.
+		// Advice of huge pages, and merging of neighbouring areas, may differ.
 		if (in && sscanf(line, "VmFlags: %255[^\n]", flags) == 1)
 			break;
 	}
@@ -115,7 +115,7 @@ static void maps(void)
 	p = mapped("too long", 1ul << 62, rw, anon | MAP_POPULATE, -1);
 	p = mapped("no file", size, rw, MAP_PRIVATE | MAP_POPULATE, 999);
 	p = mapped("no type", size, rw, MAP_ANONYMOUS | MAP_POPULATE, -1);
-	// A file that is shorter: what is beyond it is no error of mmap's.
+	// A shorter file: memory beyond its end is not an error of mmap.
 	int fd = memfd_create("short", 0);
 	if (ftruncate(fd, size / 2 + 4096))
 		exit(1);
@@ -130,7 +130,7 @@ static void maps(void)
 	}
 	char c = 9;
 	printf("file has %ld: %d\n", (long)pread(fd, &c, 1, 4096), c);
-	// Over what is mapped.
+	// Over an existing mapping.
 	p = mmap(NULL, size, rw, anon, -1, 0);
 	fill(p, size);
 	void *q = mmap(p, size / 2, rw, anon | MAP_FIXED | MAP_POPULATE, -1, 0);
@@ -237,14 +237,14 @@ static void unmaps(void)
 	errno = 77;
 	printf("around %d, errno %d\n", munmap(p, -4096ul), errno);
 	printf("all is there %lu\n", sum(p, size));
-	// From the begin, the end, the middle.
+	// From the beginning, the end, the middle.
 	gone("begin", p, 8 * MIB);
 	gone("end", p + 24 * MIB, 8 * MIB);
 	printf("the rest %lu\n", sum(p + 8 * MIB, 16 * MIB));
 	gone("middle", p + 12 * MIB, 4 * MIB);
 	printf("the rest %lu %lu\n", sum(p + 8 * MIB, 4 * MIB), sum(p + 16 * MIB, 8 * MIB));
 	gone("all with holes", p, size);
-	// Nothing is lost of a mapping that can't be unmapped: sealed, since Linux 6.10.
+	// No contents are lost of a mapping that cannot be unmapped: sealed, since Linux 6.10.
 	p = mmap(NULL, size, rw, anon, -1, 0);
 	fill(p, size);
 	if (syscall(462, p, size, 0) == 0) {
@@ -254,7 +254,7 @@ static void unmaps(void)
 			printf("sealed memory: %d, errno %d, sum %lu\n", r, errno, sum(p, size));
 		fill(p, size);
 	}
-	// What others see stays.
+	// The contents that other processes see are unchanged.
 	int fd = memfd_create("shared", 0);
 	if (ftruncate(fd, size))
 		exit(1);
@@ -268,7 +268,7 @@ static void unmaps(void)
 	memset(p, 1, size / 2);
 	gone("private of a file", p, size);
 	close(fd);
-	// A copy that a child has stays the child's.
+	// A copy in a child is unchanged.
 	p = mmap(NULL, size, rw, anon, -1, 0);
 	fill(p, size);
 	unsigned long was = sum(p, size);
@@ -326,14 +326,14 @@ int main(void)
 	locks("as started");
 	unmaps();
 	segments();
-	// Those who may lock only so much.
+	// Processes with a limit for locked memory.
 	fflush(stdout);
 	for (int i = 0; i < 2; i++) {
 		pid_t pid = fork();
 		if (pid == 0) {
 			if (lock_at_most(i ? 0 : 8 * MIB))
 				exit(1);
-			locks(i ? "who may not" : "who may little");
+			locks(i ? "without permission" : "with a small limit");
 			exit(0);
 		}
 		int how;

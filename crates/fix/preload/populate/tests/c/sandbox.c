@@ -1,5 +1,5 @@
-// Allows itself little, by a filter that kills at anything else, and then maps, locks and frees memory. Prints ok.
-// An argument tells how the filter is entered: prctl or seccomp.
+// Confines itself by a filter that kills at other calls, and then maps, locks and frees memory. Prints ok. An
+// argument selects how the filter is entered: prctl or seccomp.
 #define _GNU_SOURCE
 #include <linux/audit.h>
 #include <linux/filter.h>

@@ -1,5 +1,5 @@
-// Maps, locks and frees memory while signals come whose handlers do so too or leave by siglongjmp, while another
-// thread forks, and from a thread that is cancelled. Prints ok.
+// Maps, locks and frees memory while signals come whose handlers do the same or leave by siglongjmp, while
+// another thread forks, and from a thread that is cancelled. Prints ok.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -25,7 +25,7 @@ static void die(const char *what)
 	exit(1);
 }
 
-// Map, touch, lock where that is allowed, free: what a program does.
+// Map, touch, lock if allowed, free: the work of a program.
 static void once(void)
 {
 	char *p = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
@@ -86,7 +86,7 @@ int main(void)
 	struct itimerspec each = { { 0, 5000000 }, { 0, 5000000 } };
 	sigset_t signals;
 	sigaction(SIGALRM, &action, NULL);
-	// Only this thread takes them.
+	// Only this thread takes the signals.
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGALRM);
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
@@ -97,7 +97,7 @@ int main(void)
 		die("timer");
 	for (int i = 0; i < 10 || ticks < 32; i++)
 		once();
-	// Handlers that never come back: what is mapped then is lost, as without the library.
+	// Handlers that never return: memory mapped at that time is lost, as without the library.
 	leave = 1;
 	for (volatile int i = 0; i < 12; i++)
 		if (sigsetjmp(out, 1) == 0)

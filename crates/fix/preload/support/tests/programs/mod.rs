@@ -1,9 +1,9 @@
-//! C programs with a preload library and without it: what the tests of the libraries share.
+//! C programs with and without a preload library: shared code of the libraries' tests.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A preload library by the name of its file: cargo builds it beside the test.
+/// A preload library by its file name: cargo builds it beside the test.
 pub fn library(file: &str) -> PathBuf {
     let exe = std::env::current_exe().expect("own path");
     let library = exe.parent().expect("a directory").join(file);
@@ -11,8 +11,8 @@ pub fn library(file: &str) -> PathBuf {
     library
 }
 
-/// Compiles a source, named as from the crate's directory. Tests may want the same at once: each compiles its own,
-/// and the last is kept.
+/// Compiles a source, named relative to the crate's directory. Tests may need the same program at once: each
+/// compiles its own, and the last one stays.
 pub fn compiled(name: &str, source: &str, flags: &[&str]) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(env!("CARGO_PKG_NAME"));
     std::fs::create_dir_all(&directory).expect("directory");
@@ -29,10 +29,11 @@ pub fn compiled(name: &str, source: &str, flags: &[&str]) -> PathBuf {
     to
 }
 
-/// What runs a program, its first argument, with these libraries and variables, so many seconds at most.
+/// A command that runs a program, its first argument, with these libraries and variables, for at most
+/// `seconds` seconds.
 pub fn with(preload: &[&Path], environment: &[(&str, &str)], seconds: u32) -> Command {
     let mut command = Command::new("timeout");
-    // `env` sets them, so that `timeout` itself does without.
+    // `env` sets them, so that `timeout` itself does not get them.
     command.arg(seconds.to_string()).arg("env");
     if !preload.is_empty() {
         let list: Vec<_> = preload.iter().map(|path| path.to_str().expect("UTF-8")).collect();
@@ -42,12 +43,12 @@ pub fn with(preload: &[&Path], environment: &[(&str, &str)], seconds: u32) -> Co
     command
 }
 
-/// Another library by the name of its file, where gcc finds it. Not all tests need one.
+/// Another library by its file name, in gcc's search path. Not all tests need one.
 #[allow(dead_code)]
 pub fn found(file: &str) -> Option<PathBuf> {
     let gcc = Command::new("gcc").arg(format!("-print-file-name={file}")).output().expect("gcc");
     let path = PathBuf::from(text(&gcc.stdout).trim());
-    // It tells the bare name where it finds none.
+    // gcc prints the bare name if it finds no such file.
     if !path.is_absolute() {
         eprintln!("no {file}: .ci/tools installs what tests need");
         return None;
@@ -64,7 +65,7 @@ pub fn all(done: &Output) -> String {
     format!("{}\n{}{}", done.status, text(&done.stdout), text(&done.stderr))
 }
 
-/// What a program that ended well printed.
+/// The output of a program that succeeded.
 #[track_caller]
 pub fn out(done: &Output) -> String {
     assert!(done.status.success(), "{}", all(done));

@@ -1,5 +1,5 @@
-//! Reads a generated tree of 2048 CPUs in 32 nodes, and lets hwloc's `lstopo` read the same one,
-//! turn by turn; prints the medians. `cargo bench -p ncpu-machine`
+//! Reads a generated tree of 2048 CPUs in 32 nodes, alternately with hwloc's `lstopo` on the same tree;
+//! prints the medians. `cargo bench -p ncpu-machine`
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

@@ -1,10 +1,11 @@
-//! What a process may use: its affinity on the running machine, its cpuset in a gathered tree.
+//! The CPUs and nodes that a process may use: its affinity on the running machine, its cpuset in a gathered
+//! tree.
 
 use crate::process::Fields;
 use crate::root::Dir;
 use crate::{CpuSet, Result};
 
-/// CPUs and nodes that are allowed; `None` where nothing limits them.
+/// Allowed CPUs and nodes; `None` if nothing limits them.
 pub(crate) type Allowed = (Option<CpuSet>, Option<CpuSet>);
 
 /// `Cpus_allowed_list` and `Mems_allowed_list` of `/proc/self/status`: affinity and cpuset together.
@@ -16,8 +17,8 @@ pub(crate) fn of_this_process(root: &Dir) -> Result<Allowed> {
     Ok((list("Cpus_allowed_list"), list("Mems_allowed_list")))
 }
 
-/// The cpuset of the process that gathered the tree: `/proc/mounts` says where cpusets are mounted,
-/// `/proc/self/cpuset` (or `cgroup`) which one it was in, and that one's files its limits.
+/// The cpuset of the process that gathered the tree. `/proc/mounts` names the mount points of cpusets,
+/// `/proc/self/cpuset` (or `cgroup`) the cpuset, and its files contain the limits.
 pub(crate) fn of_gathered_tree(root: &Dir) -> Result<Allowed> {
     let (Some((mount, style)), Some(name)) = (cpuset_mount(root), cpuset_name(root)) else {
         return Ok((None, None));

@@ -7,8 +7,8 @@ use crate::finds::{Finds, Object};
 use crate::root::Dir;
 use crate::{Cache, CacheType, CpuSet};
 
-/// Finds the caches of the CPUs that arrive, each with its core, in ascending order.
-pub(crate) fn find(dir: &Dir, known: &CpuSet, knl: bool, told: Receiver<(u32, CpuSet)>) -> Finds {
+/// Finds the caches of the received CPUs, each sent with its core, in ascending order.
+pub(crate) fn find(dir: &Dir, known: &CpuSet, knl: bool, cores: Receiver<(u32, CpuSet)>) -> Finds {
     let mut walk = Walk {
         dir,
         known,
@@ -20,18 +20,18 @@ pub(crate) fn find(dir: &Dir, known: &CpuSet, knl: bool, told: Receiver<(u32, Cp
         finds: Finds::default(),
         buf: Vec::new(),
     };
-    told.iter().for_each(|(cpu, core)| walk.caches(cpu, &core));
+    cores.iter().for_each(|(cpu, core)| walk.caches(cpu, &core));
     walk.finds
 }
 
 struct Walk<'a> {
     dir: &'a Dir,
     known: &'a CpuSet,
-    /// Knights Landing has no L3 of size 0, whatever its kernel says.
+    /// Knights Landing lacks an L3 if its size is 0, whatever its kernel reports.
     knl: bool,
     /// CPUs whose caches are all known.
     settled: CpuSet,
-    /// The caches of the last CPU asked, by index.
+    /// The caches of the last CPU examined, by index.
     last: Vec<Cache>,
     /// The caches found.
     accepted: Vec<Cache>,
@@ -50,8 +50,8 @@ impl Walk<'_> {
         let (mut alike, mut gap) = (true, false);
         let mut mates: Option<CpuSet> = None;
         for index in 0..10 {
-            // The outermost cache of the CPU before, when it is accepted and names this CPU and all
-            // within was alike, is this CPU's too.
+            // If the outermost cache of the CPU before was accepted and names this CPU, and all inner caches
+            // were alike, it is this CPU's cache too.
             if alike && index > 0 && index + 1 == before.len() {
                 let outer = &before[index];
                 if outer.level > 1
@@ -100,14 +100,14 @@ impl Walk<'_> {
         if gap {
             self.last.clear();
         }
-        // A strand that all its core-mate's caches name has no cache of its own.
+        // A strand whose core-mate's caches all name it does not have a cache of its own.
         if let Some(mates) = mates.filter(|_| core.contains(cpu)) {
             self.settled = self.settled.or(&mates.and(core));
         }
     }
 
-    /// Reads a cache; level and type are taken from the CPU before where its cache of this index has
-    /// the same size and all before were alike.
+    /// Reads a cache. Level and type come from the CPU before if its cache of this index has the same size
+    /// and all earlier ones were alike.
     fn cache(&mut self, cpu: u32, index: usize, cpus: CpuSet, before: Option<&Cache>) -> Option<Cache> {
         let base = format!("cpu{cpu}/cache/index{index}");
         let mut get = |file: &str| self.dir.number::<u32>(&format!("{base}/{file}"), &mut self.buf);
@@ -135,7 +135,7 @@ impl Walk<'_> {
                 let sets = get("number_of_sets").unwrap_or(0);
                 let partition = get("physical_line_partition").unwrap_or(1);
                 let across = u64::from(line) * u64::from(partition) * u64::from(sets);
-                // A single set is how some kernels say "not known".
+                // Some kernels report a single set for "not known".
                 let ways = if across == 0 || sets == 1 { 0 } else { size / across };
                 let shape = (line, u32::try_from(ways).unwrap_or(0));
                 self.shapes.insert((level, ty, size), shape);

@@ -2,7 +2,7 @@
 
 use crate::midr;
 
-/// What /proc/cpuinfo says of one CPU; the same of all where it names none.
+/// The entry of /proc/cpuinfo for one CPU; the same for all CPUs if it does not list them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CpuInfo {
     /// Vendor: `vendor_id`, `vendor` (ia64), `CPU implementer` (arm).
@@ -14,12 +14,12 @@ pub struct CpuInfo {
     pub family: Option<u32>,
     /// x86 `model`.
     pub model_number: Option<u32>,
-    /// MHz now: `cpu MHz` (x86, ia64), `clock` (ppc), `cpu MHz static` (s390).
+    /// Current MHz: `cpu MHz` (x86, ia64), `clock` (ppc), `cpu MHz static` (s390).
     pub mhz: Option<f64>,
 }
 
-/// Parses /proc/cpuinfo: the CPUs it lists, ascending as in the file, and what it says outside any
-/// CPU's section.
+/// Parses /proc/cpuinfo: the CPUs it lists, ascending as in the file, and the fields outside any CPU's
+/// section.
 pub fn parse(text: &str) -> (Vec<(u32, CpuInfo)>, CpuInfo) {
     let mut cpus: Vec<(u32, CpuInfo)> = Vec::new();
     let mut global = CpuInfo::default();
@@ -29,13 +29,13 @@ pub fn parse(text: &str) -> (Vec<(u32, CpuInfo)>, CpuInfo) {
             inside = false;
             continue;
         }
-        // A flags line is most of the file and never of use.
+        // A flags line is most of the file and is never used.
         if line.starts_with("flags") || !line.as_bytes()[0].is_ascii_alphabetic() {
             continue;
         }
         let Some((key, value)) = line.split_once(':') else { continue };
         let (key, value) = (key.trim_end(), value.trim());
-        // s390 has one line a CPU: "processor 0: version = 00,  identification = 279F25,  machine = 2817";
+        // s390 has one line per CPU: "processor 0: version = 00,  identification = 279F25,  machine = 2817";
         // later kernels add sections headed "cpu number : 0".
         if let Some(cpu) = key.strip_prefix("processor ").and_then(|n| n.trim().parse().ok()) {
             let machine = value.split(',').find_map(|p| p.trim().strip_prefix("machine = "));

@@ -1,8 +1,8 @@
 //! CPUs, cores, packages and caches from `/sys/devices/system/cpu`.
 //!
-//! An object exists where the lowest CPU of its own map names it, which is how hwloc sees it: a CPU
-//! whose map contradicts its neighbours' adds nothing. A CPU that an accepted package or cache already
-//! holds is not asked about it again, which is most of the files of a large machine.
+//! An object exists if the lowest CPU of its own map names it, as in hwloc: a CPU whose map contradicts its
+//! neighbours' adds no object. A CPU that an accepted package or cache already holds is not examined for
+//! another one. That saves most files of a large machine.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -32,7 +32,8 @@ impl Lists {
         let named = dir.numbered("cpu");
         let online = match dir.list("online", &mut buf)? {
             Some(online) => online,
-            // Linux before 2.6.24 lists nothing; CPU 0 often has no `online` because it cannot go.
+            // Linux before 2.6.24 has no lists; CPU 0 often has no `online` file because it cannot be taken
+            // offline.
             None => named
                 .iter()
                 .filter(|cpu| dir.number::<i32>(&format!("cpu{cpu}/online"), &mut buf) != Some(0))
@@ -47,19 +48,19 @@ impl Lists {
     }
 }
 
-/// What is special about a processor.
+/// Special properties of a processor.
 #[derive(Default)]
 pub(crate) struct Quirks {
-    /// Knights Landing: an L3 of size 0 is not there, and MCDRAM may be one.
+    /// Knights Landing: an L3 of size 0 does not exist, and MCDRAM may be an L3.
     pub knl: bool,
-    /// AMD compute units: two cores share what the kernel calls a core's threads.
+    /// AMD compute units: two cores share the kernel's core, as its threads.
     pub compute_units: bool,
     /// s390 has books and drawers.
     pub s390: bool,
 }
 
 impl Quirks {
-    pub fn of(arch: &str, first: Option<&CpuInfo>) -> Quirks {
+    pub fn detect(arch: &str, first: Option<&CpuInfo>) -> Quirks {
         let x86 = arch == "x86_64" || (arch.len() == 4 && arch.starts_with('i') && arch.ends_with("86"));
         let is = |vendor: &str, families: &[u32]| {
             x86 && first.is_some_and(|i| {
@@ -75,7 +76,7 @@ impl Quirks {
     }
 }
 
-/// Clocks and capacities, of the first CPU of each core.
+/// Clocks and capacities of the first CPU of each core.
 #[derive(Default)]
 pub(crate) struct Rates {
     pub mhz: HashMap<u32, f64>,
@@ -83,15 +84,15 @@ pub(crate) struct Rates {
     pub capacity: HashMap<u32, u64>,
 }
 
-/// What [`find`] found.
+/// Result of [`find`].
 pub(crate) struct Found {
     pub t: Topology,
-    /// Online CPUs with a topology; all online ones where none has.
+    /// Online CPUs with a topology; all online ones if none has.
     pub known: CpuSet,
     pub rates: Rates,
 }
 
-/// Keeps the objects that nest in one another.
+/// Accepts objects that nest in one another.
 #[derive(Default)]
 struct Nest {
     /// The objects' sizes and, by CPU, the objects that hold it.
@@ -100,8 +101,8 @@ struct Nest {
 }
 
 impl Nest {
-    /// Whether every object so far holds this set, lies in it, or is apart from it; and takes it into
-    /// account from now on.
+    /// Whether every object so far holds this set, lies in it, or is disjoint from it. If so, the set is
+    /// added.
     fn takes(&mut self, set: &CpuSet) -> bool {
         let mut shared: Vec<(u32, u32)> = Vec::new();
         for cpu in set.iter() {
@@ -116,7 +117,7 @@ impl Nest {
         if !shared.iter().all(|&(object, n)| n == size || n == self.sizes[object as usize]) {
             return false;
         }
-        // An object with the very same CPUs already stands for this one.
+        // An object with exactly the same CPUs already represents this one.
         if !shared.iter().any(|&(object, n)| n == size && n == self.sizes[object as usize]) {
             let object = self.sizes.len() as u32;
             self.sizes.push(size);
@@ -139,7 +140,7 @@ impl Nest {
     }
 }
 
-/// Names of the maps, which Linux 5.3 changed.
+/// Names of the maps, which changed in Linux 5.3.
 struct Files {
     core: &'static str,
     package: &'static str,
@@ -176,17 +177,17 @@ pub(crate) fn find(lists: &Lists, quirks: &Quirks) -> Found {
         rates: Rates::default(),
         buf: Vec::new(),
     };
-    // The caches are half the files: they are read beside the rest, told of each CPU's core.
+    // The caches are half the files. A second thread reads them, and receives each CPU's core.
     let caches = std::thread::scope(|scope| {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let (known, knl) = (&known, quirks.knl);
-        let caches = scope.spawn(move || caches::find(dir, known, knl, told));
+        let caches = scope.spawn(move || caches::find(dir, known, knl, receiver));
         for cpu in known.iter() {
             let core = if bare { CpuSet::new() } else { walk.topology(cpu) };
-            // It listens to the end; should it have panicked, the join tells.
-            let _ = tell.send((cpu, core));
+            // The receiver listens to the end; if it panicked, the join reports it.
+            let _ = sender.send((cpu, core));
         }
-        drop(tell);
+        drop(sender);
         caches.join().unwrap_or_default()
     });
 
@@ -197,13 +198,13 @@ pub(crate) fn find(lists: &Lists, quirks: &Quirks) -> Found {
     };
     let mut objects = walk.finds.objects;
     objects.extend(caches.objects);
-    // Stable: of one CPU, what is not a cache stays before its caches.
+    // Stable: a CPU's other objects stay before its caches.
     objects.sort_by_key(|o| o.0);
     let span = known.last().map_or(0, |c| c as usize + 1);
     let mut nest = Nest { sizes: Vec::new(), chains: vec![Vec::new(); span] };
     objects.into_iter().for_each(|(_, object)| nest.put(&mut t, object));
 
-    // A cluster that is a core, die or package says nothing new; hwloc shows none either.
+    // A cluster that equals a core, die or package adds no information; hwloc does not show it either.
     let cores = t.cores.iter().map(|c| &c.cpus);
     let said: HashSet<&CpuSet> =
         cores.chain(t.dies.iter().map(|d| &d.cpus)).chain(t.packages.iter().map(|p| &p.cpus)).collect();
@@ -216,14 +217,14 @@ struct Walk<'a> {
     known: &'a CpuSet,
     quirks: &'a Quirks,
     files: Files,
-    /// Which files the first CPU has; a kernel has them for all CPUs or for none.
+    /// The files of the first CPU; a kernel has them for all CPUs or for none.
     clusters: bool,
     dies: bool,
     cpufreq: bool,
     capacity: bool,
-    /// Whether siblings are cores of a compute unit; known once two are met.
+    /// Whether siblings are cores of a compute unit; known after two were seen.
     split_units: Option<bool>,
-    /// CPUs held by accepted objects.
+    /// CPUs of accepted objects.
     cluster_seen: CpuSet,
     die_seen: CpuSet,
     package_seen: CpuSet,
@@ -242,7 +243,7 @@ impl Walk<'_> {
         self.dir.number(&format!("cpu{cpu}/topology/{file}"), &mut self.buf)
     }
 
-    /// Finds what `cpuN/topology` tells; gives the CPU's core.
+    /// Reads `cpuN/topology`; returns the CPU's core.
     fn topology(&mut self, cpu: u32) -> CpuSet {
         let units = self.quirks.compute_units;
         let mut first_of_core = true;
@@ -273,7 +274,7 @@ impl Walk<'_> {
         core
     }
 
-    /// Clusters, dies and packages, each looked at only from the first CPU of the smaller one.
+    /// Clusters, dies and packages, each examined only at the first CPU of the next smaller object.
     fn packages(&mut self, cpu: u32) {
         let mut cluster = None;
         if self.clusters {
@@ -324,7 +325,7 @@ impl Walk<'_> {
         for (map, file, drawers) in
             [("topology/book_siblings", "book_id", false), ("topology/drawer_siblings", "drawer_id", true)]
         {
-            // As hwloc has it, drawers are looked for only where there are books.
+            // As in hwloc, drawers are looked for only if there are books.
             let Some(cpus) = self.map(cpu, map) else { return };
             if cpus.first() != Some(cpu) {
                 continue;
@@ -343,8 +344,8 @@ impl Walk<'_> {
             (khz > 0).then_some(u64::from(khz / 1000))
         };
         if self.cpufreq {
-            // intel_pstate alone has the base; a maximum differs between like cores by their luck
-            // in the lottery, so only the base tells kinds of core apart.
+            // Only intel_pstate has the base frequency. A maximum differs between cores of one kind by
+            // manufacturing variation, so only the base distinguishes kinds of core.
             if let Some(mhz) = khz("base_frequency") {
                 rates.base_mhz.insert(cpu, mhz);
                 rates.mhz.insert(cpu, mhz as f64);

@@ -3,15 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The highest number a set may hold. The kernel's own ceiling (`NR_CPUS`) is 8192; the bound keeps
-/// a corrupt "0-4294967295" from asking for half a gigabyte.
+/// The highest number in a set. The kernel's own limit (`NR_CPUS`) is 8192; the bound keeps a corrupt
+/// "0-4294967295" from allocating half a gigabyte.
 pub const MAX_CPU: u32 = 65_535;
 
-/// Why a text is no set.
+/// Why a text is not a set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// A list item is neither a number nor a range.
-    #[error("`{0}` is no CPU number or range; a list looks like 0-3,8")]
+    #[error("invalid CPU list item `{0}`; expected a number or a range, as in 0-3,8")]
     Item(String),
     /// A range whose end lies before its start.
     #[error("range `{0}` ends before it starts")]
@@ -24,7 +24,7 @@ pub enum ParseError {
     Group(String),
 }
 
-/// A set of CPU numbers; one bit each, so that 4096 CPUs are 512 bytes.
+/// A set of CPU numbers; one bit each, so that 4096 CPUs take 512 bytes.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CpuSet {
     /// Never ends in a zero word, so that equal sets are equal vectors.
@@ -40,7 +40,7 @@ impl CpuSet {
     /// Parses the kernel's list notation, `0-3,8`; blank is the empty set.
     ///
     /// # Errors
-    /// [`ParseError`] names the item that is wrong.
+    /// [`ParseError`] names the invalid item.
     pub fn parse_list(text: &str) -> Result<CpuSet, ParseError> {
         let mut set = CpuSet::new();
         let text = text.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\0');
@@ -64,7 +64,7 @@ impl CpuSet {
     /// the empty set.
     ///
     /// # Errors
-    /// [`ParseError`] names the group that is wrong.
+    /// [`ParseError`] names the invalid group.
     pub fn parse_mask(text: &str) -> Result<CpuSet, ParseError> {
         let text = text.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\0');
         let mut set = CpuSet::new();
@@ -74,7 +74,7 @@ impl CpuSet {
         let mut rest = text;
         let mut at = 0;
         loop {
-            // Of a large machine's masks most groups are zero.
+            // On a large machine most groups of a mask are zero.
             if let Some(higher) = rest.strip_suffix(",00000000") {
                 (rest, at) = (higher, at + 1);
                 continue;
@@ -145,17 +145,17 @@ impl CpuSet {
         })
     }
 
-    /// How many numbers it holds.
+    /// The count of numbers.
     pub fn len(&self) -> usize {
         self.words.iter().map(|w| w.count_ones() as usize).sum()
     }
 
-    /// Whether it holds none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// Whether it holds this number.
+    /// Whether the set contains this number.
     pub fn contains(&self, cpu: u32) -> bool {
         self.words.get(cpu as usize / 64).is_some_and(|w| w >> (cpu % 64) & 1 == 1)
     }
@@ -171,7 +171,7 @@ impl CpuSet {
         Some(self.words.len() as u32 * 64 - 1 - word.leading_zeros())
     }
 
-    /// Adds a number; one above [`MAX_CPU`] is ignored.
+    /// Adds a number; numbers above [`MAX_CPU`] are ignored.
     pub fn insert(&mut self, cpu: u32) {
         self.insert_range(cpu, cpu);
     }
@@ -190,7 +190,7 @@ impl CpuSet {
         }
     }
 
-    /// Takes a number out.
+    /// Removes a number.
     pub fn remove(&mut self, cpu: u32) {
         if let Some(word) = self.words.get_mut(cpu as usize / 64) {
             *word &= !(1 << (cpu % 64));
@@ -204,7 +204,7 @@ impl CpuSet {
         }
     }
 
-    /// What is in both.
+    /// The intersection.
     #[must_use]
     pub fn and(&self, other: &CpuSet) -> CpuSet {
         let words = self.words.iter().zip(&other.words).map(|(a, b)| a & b).collect();
@@ -213,7 +213,7 @@ impl CpuSet {
         set
     }
 
-    /// What is in either.
+    /// The union.
     #[must_use]
     pub fn or(&self, other: &CpuSet) -> CpuSet {
         let (long, short) = if self.words.len() >= other.words.len() { (self, other) } else { (other, self) };
@@ -222,7 +222,7 @@ impl CpuSet {
         CpuSet { words }
     }
 
-    /// What is in this one but not in the other.
+    /// The numbers of this set that are not in the other.
     #[must_use]
     pub fn minus(&self, other: &CpuSet) -> CpuSet {
         let mut set = self.clone();
@@ -231,12 +231,12 @@ impl CpuSet {
         set
     }
 
-    /// Whether all of it is in the other.
+    /// Whether this is a subset of the other.
     pub fn is_subset(&self, other: &CpuSet) -> bool {
         self.words.len() <= other.words.len() && self.words.iter().zip(&other.words).all(|(a, b)| a & !b == 0)
     }
 
-    /// Whether they have a number in common.
+    /// Whether the sets have a number in common.
     pub fn intersects(&self, other: &CpuSet) -> bool {
         self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
     }
@@ -252,7 +252,7 @@ fn number(text: &str, item: &str) -> Result<u32, ParseError> {
     }
 }
 
-/// The start of a text, fit for a message: a bad file may be megabytes of control characters.
+/// The start of a text, safe for a message: a corrupt file may be megabytes of control characters.
 fn clip(text: &str) -> String {
     text.chars().take(40).map(|c| if c.is_control() { '?' } else { c }).collect()
 }

@@ -1,9 +1,9 @@
-//! Parts of the machine as they are found, CPU by CPU.
+//! Parts of the machine, as found CPU by CPU.
 
 use crate::root::Dir;
 use crate::{Cache, Core, CpuSet, Group, Package};
 
-/// Something found, before it is known to nest.
+/// A part found, before it is known to nest.
 pub(crate) enum Object {
     Core(Core),
     Package(Package),
@@ -14,7 +14,7 @@ pub(crate) enum Object {
     Cache(Cache),
 }
 
-/// Objects with the CPU each was found at, ascending, and warnings.
+/// Objects with the CPU at which each was found, ascending, and warnings.
 #[derive(Default)]
 pub(crate) struct Finds {
     pub objects: Vec<(u32, Object)>,
@@ -22,7 +22,7 @@ pub(crate) struct Finds {
 }
 
 impl Finds {
-    /// Reads a map of a CPU; a malformed one is warned of.
+    /// Reads a map of a CPU; a malformed one causes a warning.
     pub fn map(&mut self, dir: &Dir, cpu: u32, file: &str, buf: &mut Vec<u8>) -> Option<CpuSet> {
         dir.mask(&format!("cpu{cpu}/{file}"), buf).unwrap_or_else(|error| {
             self.warnings.push(format!("{}; left out", error.whole()));

@@ -1,14 +1,13 @@
-//! Knights Landing: its MCDRAM is memory, a cache in front of memory, or both, and the kernel says
-//! little of it.
+//! Knights Landing: its MCDRAM is memory, a cache in front of memory, or both, and the kernel reports little
+//! about it.
 
 use crate::root::{Dir, leading_number};
 use crate::{Cache, CacheType, Topology};
 
-/// MCDRAM of every Knights Landing sold.
+/// Size of MCDRAM on every Knights Landing.
 const MCDRAM: u64 = 16 << 30;
 
-/// Places MCDRAM nodes at the CPUs of the node they sit beside, and adds MCDRAM that serves as a
-/// cache as the L3 it acts as.
+/// Moves MCDRAM nodes to the CPUs of their neighbour node, and adds MCDRAM that serves as a cache as an L3.
 pub(crate) fn apply(root: &Dir, t: &mut Topology) {
     let nodes = t.nodes.len();
     if !matches!(nodes, 1 | 2 | 4 | 8) || (nodes > 1 && t.distances.len() != nodes) {
@@ -25,7 +24,7 @@ pub(crate) fn apply(root: &Dir, t: &mut Topology) {
     }
     let flat = t.nodes.iter().any(|n| n.cpus.is_empty());
     let dumped = dump(root);
-    // Without a node of its own MCDRAM can only be a cache.
+    // Without a node of its own, MCDRAM can only be a cache.
     let size = match dumped.size {
         Some(size) => size,
         None if flat => 0,
@@ -57,7 +56,7 @@ struct Dump {
     flat: bool,
 }
 
-/// What `hwloc-dump-hwdata` left at boot (`/run/hwloc/knl_memoryside_cache`).
+/// The file that `hwloc-dump-hwdata` wrote at boot (`/run/hwloc/knl_memoryside_cache`).
 fn dump(root: &Dir) -> Dump {
     let mut buf = Vec::new();
     let text = root.read("run/hwloc/knl_memoryside_cache", &mut buf).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the machine is, read from /sys and /proc under a root directory.
+//! The machine's description, read from /sys and /proc under a root directory.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), ncpu_machine::Error> {
@@ -43,17 +43,17 @@ pub enum Error {
     Root {
         /// The root.
         root: PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// The root directory holds no machine.
+    /// The root directory does not describe a machine.
     #[error(
         "{} holds no {missing}: give the directory that contains a machine's sys/ and proc/", root.display()
     )]
     NoMachine {
         /// The root.
         root: PathBuf,
-        /// The path that is not there.
+        /// The missing path.
         missing: &'static str,
     },
     /// A map of memory without memory.
@@ -62,12 +62,12 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// A file that should hold a set of CPUs holds something else.
+    /// A file that should contain a set of CPUs contains other text.
     #[error("{} holds no set of CPUs", path.display())]
     Set {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         source: ParseError,
     },
 }
@@ -91,13 +91,13 @@ pub fn online_cpus(root: &Path) -> Result<CpuSet> {
     Ok(cpus::Lists::read(root, &dir)?.online)
 }
 
-/// Bytes of the smallest page of this machine's memory.
+/// Size in bytes of this machine's smallest page.
 #[must_use]
 pub fn page_size() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// Text as one word of a shell's command line: names of groups and files may be anything.
+/// Text as one word of a shell's command line: names of groups and files may contain any character.
 pub fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@:,".contains(c);
     match !text.is_empty() && text.chars().all(plain) {
@@ -110,7 +110,7 @@ pub fn shell_word(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// As a shell reads them back.
+    /// As a shell parses them.
     #[test]
     fn any_text_is_one_word_of_a_shell() {
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Where physical memory is: ranges of page frames and their NUMA nodes, from `/proc/iomem`,
+//! The places of physical memory: ranges of page frames and their NUMA nodes, from `/proc/iomem`,
 //! `/proc/zoneinfo` and the memory blocks of sysfs.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::{Error, Result};
 pub struct Frames {
     /// First page frame number.
     pub start: u64,
-    /// The one behind the last.
+    /// The frame after the last.
     pub end: u64,
     /// NUMA node.
     pub node: u32,
@@ -21,7 +21,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// How many pages.
+    /// The number of pages.
     pub fn pages(&self) -> u64 {
         self.end - self.start
     }
@@ -36,24 +36,24 @@ pub struct Zone {
     pub name: String,
     /// First page frame number.
     pub start: u64,
-    /// Pages from the first to the last, holes included.
+    /// Pages from the first to the last, including holes.
     pub spanned: u64,
-    /// Pages there are.
+    /// Existing pages.
     pub present: u64,
-    /// Pages the allocator manages: those there are without those reserved at boot.
+    /// Pages that the allocator manages: existing pages without those reserved at boot.
     pub managed: u64,
-    /// Free pages on the lists of the CPUs.
+    /// Free pages on the lists of CPUs.
     pub on_cpu_lists: u64,
 }
 
 /// A machine's memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryMap {
-    /// By page frame, without gaps between neighbours of one node and state.
+    /// By page frame, with neighbours of the same node and state merged.
     pub ranges: Vec<Frames>,
     /// The zones that hold memory, without ZONE_DEVICE.
     pub zones: Vec<Zone>,
-    /// What makes no sense, for the user.
+    /// Warnings for the user about malformed data.
     pub warnings: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ impl MemoryMap {
     /// `page_size` bytes.
     ///
     /// # Errors
-    /// There is no `proc/iomem`, or it hides addresses (it shows them to root only), or names no memory.
+    /// `proc/iomem` does not exist, hides addresses (which only root sees), or names no memory.
     pub fn read(root: &Path, page_size: u64) -> Result<MemoryMap> {
         let dir = Dir::root(root)?;
         let mut buf = Vec::new();
@@ -83,8 +83,8 @@ impl MemoryMap {
         zones.retain(|z| z.present > 0 && z.name != "Device");
         let mut map = MemoryMap { ranges: Vec::new(), zones, warnings: Vec::new() };
         let pages: u64 = ram.iter().map(|(start, end)| end - start).sum();
-        // Spans of nodes that interleave say nothing of the pages between; neither does the zones'
-        // sum where blocks are offline.
+        // If spans of nodes interleave, they do not determine the node of the pages between. Nor does the
+        // zones' sum if blocks are offline.
         let spans = map.spans();
         let blocks = if spans.is_none() || pages != map.present() {
             Blocks::read(&dir, page_size)
@@ -109,7 +109,7 @@ impl MemoryMap {
         self.zones.iter().fold(0, |sum, z| sum.saturating_add(z.present))
     }
 
-    /// Pages of memory, those offline included.
+    /// Pages of memory, including offline ones.
     pub fn pages(&self) -> u64 {
         self.ranges.iter().map(Frames::pages).sum()
     }
@@ -122,7 +122,7 @@ impl MemoryMap {
         nodes
     }
 
-    /// Where each node's memory lies, in order of page frames; `None` where nodes interleave.
+    /// The memory range of each node, in order of page frames; `None` if nodes interleave.
     fn spans(&self) -> Option<Vec<(u64, u64, u32)>> {
         let mut by_node: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for z in &self.zones {
@@ -140,7 +140,7 @@ impl MemoryMap {
         let mut at = start;
         while at < end {
             let (mut next, mut node, mut online) = (end, 0, true);
-            if let Some(block) = blocks.of(at) {
+            if let Some(block) = blocks.frames_of(at) {
                 next = next.min(block.end);
                 (node, online) = (block.node, block.online);
             }
@@ -202,7 +202,7 @@ impl Blocks {
         blocks
     }
 
-    fn of(&self, pfn: u64) -> Option<Frames> {
+    fn frames_of(&self, pfn: u64) -> Option<Frames> {
         let number = pfn.checked_div(self.pages)?;
         let &(node, online) = self.of.get(&number)?;
         let start = number * self.pages;
@@ -210,15 +210,15 @@ impl Blocks {
     }
 }
 
-/// The byte ranges (end excluded) of `System RAM` in `/proc/iomem`, in order and disjoint. Memory that
-/// a driver hands to the kernel (`System RAM (kmem)`, below persistent memory) is among them.
+/// The byte ranges (end excluded) of `System RAM` in `/proc/iomem`, in order and disjoint. They include
+/// memory that a driver hands to the kernel (`System RAM (kmem)`, below persistent memory).
 pub fn parse_iomem(text: &str) -> Vec<(u64, u64)> {
     let range = |line: &str| {
         let (addresses, name) = line.split_once(" : ")?;
         let (start, end) = addresses.trim().split_once('-')?;
         let start = u64::from_str_radix(start, 16).ok()?;
         let end = u64::from_str_radix(end, 16).ok()?.checked_add(1)?;
-        // To all but root every address reads 0.
+        // Users other than root read every address as 0.
         (name.starts_with("System RAM") && end > 1 && start < end).then_some((start, end))
     };
     let mut ranges: Vec<(u64, u64)> = text.lines().filter_map(range).collect();
@@ -233,7 +233,7 @@ pub fn parse_iomem(text: &str) -> Vec<(u64, u64)> {
     merged
 }
 
-/// The zones of `/proc/zoneinfo`, those without memory too.
+/// The zones of `/proc/zoneinfo`, including those without memory.
 pub fn parse_zoneinfo(text: &str) -> Vec<Zone> {
     let mut zones: Vec<Zone> = Vec::new();
     for line in text.lines() {

@@ -1,7 +1,8 @@
-//! Names of AArch64 processors by implementer and part, which `MIDR_EL1` and so /proc/cpuinfo give as numbers
-//! (arch/arm64/include/asm/cputype.h; sys-utils/lscpu-arm.c of util-linux).
+//! Names of AArch64 processors by implementer and part, which `MIDR_EL1`, and therefore /proc/cpuinfo,
+//! contains as numbers (arch/arm64/include/asm/cputype.h; sys-utils/lscpu-arm.c of util-linux).
 
-/// The implementer of a code: a name, or the code itself where it has none here; `None` for software, which has no implementer.
+/// The implementer of a code: a name, or the code itself if unknown; `None` for software, which has no
+/// implementer.
 pub(crate) fn implementer(code: &str) -> Option<&str> {
     Some(match code {
         "0x00" => return None,
@@ -21,7 +22,7 @@ pub(crate) fn implementer(code: &str) -> Option<&str> {
     })
 }
 
-/// The name of a part of an implementer; `part 0x123` where it has none here.
+/// The name of an implementer's part; `part 0x123` if unknown.
 pub(crate) fn part(implementer: Option<&str>, code: &str) -> String {
     let number = code.strip_prefix("0x").and_then(|hex| u16::from_str_radix(hex, 16).ok());
     let table: &[(u16, &str)] = match implementer {

@@ -54,7 +54,7 @@ fn listed(root: &Dir, dir: &Dir, t: &mut Topology) -> Result<()> {
         if let Some(caches) = own.dir("memory_side_cache") {
             side_caches(&caches, &mut node);
         }
-        // The driver of a GPU puts its memory there for itself: no program gets any of it by default.
+        // The driver of a GPU reserves this memory for itself: programs do not get it by default.
         if gpus.contains(id) { t.device_nodes.push(node) } else { t.nodes.push(node) }
     }
     distances(dir, t, &ids);
@@ -62,7 +62,7 @@ fn listed(root: &Dir, dir: &Dir, t: &mut Topology) -> Result<()> {
     Ok(())
 }
 
-/// Nodes that are the memory of NVIDIA GPUs (`/proc/driver/nvidia/gpus/*/numa_status`).
+/// Nodes that are memory of NVIDIA GPUs (`/proc/driver/nvidia/gpus/*/numa_status`).
 fn gpu_nodes(root: &Dir) -> CpuSet {
     let Some(gpus) = root.dir("proc/driver/nvidia/gpus") else { return CpuSet::new() };
     let mut buf = Vec::new();
@@ -77,7 +77,7 @@ fn gpu_nodes(root: &Dir) -> CpuSet {
 }
 
 fn meminfo(text: &str, node: &mut Node) {
-    // "Node 0 MemTotal:       32864016 kB", in /proc/meminfo without the node.
+    // "Node 0 MemTotal:       32864016 kB", without the node in /proc/meminfo.
     let bytes = |key: &str| {
         let (_, value) = text.split_once(key)?;
         u64::try_from(leading_number(value)?).ok()?.checked_mul(1024)
@@ -114,7 +114,7 @@ fn side_caches(dir: &Dir, node: &mut Node) {
     }
 }
 
-/// Reads the distances. A row that makes no sense spoils the matrix.
+/// Reads the distances. A malformed row invalidates the matrix.
 fn distances(dir: &Dir, t: &mut Topology, online: &CpuSet) {
     let mut rows = BTreeMap::new();
     for node in t.nodes.iter().chain(&t.device_nodes) {
@@ -139,9 +139,9 @@ fn distances(dir: &Dir, t: &mut Topology, online: &CpuSet) {
         .collect();
 }
 
-/// The distances from a node to others by number: the kernel lists those of the online nodes in order. A tree may say
-/// otherwise of which nodes are online than the row, which then is of the nodes that have a directory. `Err` holds what
-/// to say, unless there is no row.
+/// The distances from a node to others by number: the kernel lists those of the online nodes in order. A tree
+/// and its row may disagree about the online nodes; the row is then for the nodes that have a directory.
+/// `Err` contains a warning, except for a missing row.
 fn row(dir: &Dir, id: u32, online: &CpuSet) -> Result<BTreeMap<u32, u32>, Option<String>> {
     let mut buf = Vec::new();
     let text = dir.read(&format!("node{id}/distance"), &mut buf).unwrap_or_default();
@@ -166,15 +166,15 @@ fn row(dir: &Dir, id: u32, online: &CpuSet) -> Result<BTreeMap<u32, u32>, Option
     Ok(ids.iter().zip(row.iter().copied()).collect())
 }
 
-/// Says which CPUs are local to memory that has none of its own.
+/// Sets the local CPUs of memory without CPUs.
 fn localize(dir: &Dir, t: &mut Topology) {
     let by_id: Vec<(u32, CpuSet)> = t.nodes.iter().map(|n| (n.id, n.cpus.clone())).collect();
-    // Nodes with CPUs first, so that the others build upon them.
+    // Nodes with CPUs first, because the others depend on them.
     let (with, without): (Vec<usize>, Vec<usize>) =
         (0..t.nodes.len()).partition(|&n| !t.nodes[n].cpus.is_empty());
     for n in with.into_iter().chain(without) {
         let id = t.nodes[n].id;
-        // access1 is of CPUs alone, access0 of devices too (Linux 5.10).
+        // access1 is for CPUs only, access0 for devices too (Linux 5.10).
         let initiators = ["access1", "access0"]
             .iter()
             .find_map(|access| dir.dir(&format!("node{id}/{access}/initiators")))
@@ -191,13 +191,13 @@ fn localize(dir: &Dir, t: &mut Topology) {
     }
 }
 
-/// The CPUs of the nodes nearest to this one; `None` where the distances do not tell.
+/// The CPUs of the nodes nearest to this one; `None` if the distances do not determine them.
 fn nearest(t: &Topology, n: usize) -> Option<CpuSet> {
     let row = t.distances.get(n)?;
     let others = || (0..t.nodes.len()).filter(|&o| o != n);
     let least = others().map(|o| row[o]).min()?;
     let near: Vec<usize> = others().filter(|&o| row[o] == least).collect();
-    // Nodes that are all equally far from one another give no hint.
+    // Nodes that are all equally distant give no hint.
     if least <= row[n] || near.len() + 1 == t.nodes.len() {
         return None;
     }

@@ -3,32 +3,32 @@
 
 use crate::{CpuSet, process};
 
-/// A node number above this is taken for damage (`MAX_NUMNODES` is at most 1024).
+/// A node number above this is treated as corrupt (`MAX_NUMNODES` is at most 1024).
 pub const MAX_NODE: u32 = 4095;
 
-/// What kind of placement a policy asks for.
+/// The kind of placement that a policy requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
-    /// None: the node of the CPU that touches first.
+    /// No policy: the node of the CPU that touches first.
     Default,
-    /// The node of the CPU that touches first, asked for expressly.
+    /// The node of the CPU that touches first, requested explicitly.
     Local,
-    /// One node or several, others when they are full.
+    /// One or several nodes; others when they are full.
     Prefer,
     /// These nodes and no other.
     Bind,
     /// Page by page over these nodes, by weight or evenly.
     Interleave,
-    /// A word this version does not know.
+    /// A word that this version does not know.
     Other,
 }
 
 /// A memory policy as the kernel prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Policy {
-    /// What it asks for.
+    /// The kind of placement.
     pub mode: Mode,
-    /// The nodes it names; none for default and local.
+    /// The nodes it names; empty for default and local.
     pub nodes: CpuSet,
     /// The kernel's words, as `interleave=static:0-3`.
     pub text: String,
@@ -57,7 +57,7 @@ impl Default for Policy {
     }
 }
 
-/// What a mapping is of.
+/// The object that a mapping maps.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum What {
     /// A file, a shared memory segment or a device.
@@ -75,27 +75,27 @@ pub enum What {
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// The policy that holds for it: its own, else its task's.
+    /// Its effective policy: its own, otherwise its task's.
     pub policy: Policy,
-    /// What it is of.
+    /// The mapped object.
     pub what: What,
-    /// Of hugetlbfs.
+    /// Whether it is of hugetlbfs.
     pub huge: bool,
-    /// Bytes of a page as counted here. Transparent huge pages count as small ones.
+    /// Page size in bytes as counted here. Transparent huge pages count as small ones.
     pub page: u64,
-    /// Bytes by node, ascending; empty where nothing is resident.
+    /// Bytes by node, ascending; empty if no page is resident.
     pub nodes: Vec<(u32, u64)>,
 }
 
 impl Mapping {
-    /// Bytes resident.
+    /// Resident bytes.
     pub fn bytes(&self) -> u64 {
         self.nodes.iter().fold(0, |sum, n| sum.saturating_add(n.1))
     }
 }
 
-/// Reads the file's lines; one that makes no sense is left out, as is a last one cut short by the
-/// process's end.
+/// Parses the file's lines. Malformed lines are left out, and so is a last one cut short by the process's
+/// end.
 pub fn parse(text: &[u8]) -> Vec<Mapping> {
     text.split(|&b| b == b'\n').filter_map(|l| line(&String::from_utf8_lossy(l))).collect()
 }
@@ -103,7 +103,7 @@ pub fn parse(text: &[u8]) -> Vec<Mapping> {
 fn line(line: &str) -> Option<Mapping> {
     let (address, rest) = line.split_once(' ')?;
     let start = u64::from_str_radix(address, 16).ok()?;
-    // Two policies are two words; each may carry flags and nodes: "weighted interleave=static:0-1".
+    // Two policies consist of two words; each may have flags and nodes: "weighted interleave=static:0-1".
     let second = match rest {
         r if r.starts_with("weighted interleave") => "weighted ".len(),
         r if r.starts_with("prefer (many)") => "prefer ".len(),

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Hours in a year, leap years among them.
+/// Hours in a year, averaged over leap years.
 pub const HOURS: f64 = 8766.0;
 
-/// How often meters are read: often enough that no RAPL counter wraps twice (2³² × 61 µJ at 200 W is 22 minutes) and that
-/// power which is told at one moment only is followed.
+/// How often meters are read: often enough that no RAPL counter wraps twice (2³² × 61 µJ at 200 W is 22
+/// minutes) and that meters of momentary power are followed.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// Which part of the machine a meter is for.
+/// The part of the machine that a meter measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// A processor package, its cores and caches.
@@ -20,7 +20,7 @@ pub enum Part {
     Memory,
     /// The whole machine: its battery or power supply, or RAPL's platform zone.
     Machine,
-    /// A part of another meter's part, or one of which nothing is known.
+    /// A part of another meter's part, or an unknown part.
     Other,
 }
 
@@ -36,12 +36,12 @@ impl Part {
     }
 }
 
-/// What a meter's files tell.
+/// The files of a meter.
 #[derive(Clone, Debug, PartialEq)]
 enum Source {
-    /// Energy since some time, in µJ; the counter goes back to 0 after `range` µJ.
+    /// Energy since some time, in µJ; the counter returns to 0 after `range` µJ.
     Energy { file: PathBuf, range: Option<f64> },
-    /// Power now, in µW.
+    /// Momentary power, in µW.
     Power { file: PathBuf },
     /// Current in µA and voltage in µV, which together are power.
     Current { current: PathBuf, voltage: PathBuf },
@@ -52,9 +52,9 @@ enum Source {
 pub struct Meter {
     /// Its name: `package-0`, `dram`, `BAT0`.
     pub name: String,
-    /// Which part it is for.
+    /// The part that it measures.
     pub part: Part,
-    /// Which kind it is: RAPL, hwmon, battery.
+    /// Its kind: RAPL, hwmon, battery.
     pub kind: &'static str,
     source: Source,
 }
@@ -68,19 +68,19 @@ pub enum PowerError {
          discharging battery; virtual machines rarely have one"
     )]
     None,
-    /// There are some, but not for us.
+    /// There are meters, but they are not readable.
     #[error(
-        "{path}: {source}; energy meters are for root only, since what they tell betrays secrets (CVE-2020-8694)"
+        "{path}: {source}; only root can read energy meters, since their values leak secrets (CVE-2020-8694)"
     )]
     Denied {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
 }
 
-/// Text of a file, its line end cut off.
+/// Text of a file, without its line end.
 fn text(path: &Path) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|s| s.trim().to_string())
 }
@@ -91,7 +91,7 @@ fn number(path: &Path) -> std::io::Result<f64> {
     text.trim().parse::<f64>().ok().filter(|x| x.is_finite()).ok_or_else(wrong)
 }
 
-/// Entries of a directory, sorted by name; none where there is no directory.
+/// Entries of a directory, sorted by name; empty if the directory does not exist.
 fn entries(dir: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> =
         std::fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path()).collect();
@@ -103,10 +103,10 @@ fn name_of(path: &Path) -> String {
     path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// The meters below `root`, each file read once to see whether it can be.
+/// The meters below `root`. Each file is read once to check that it is readable.
 ///
 /// # Errors
-/// [`PowerError::None`], or all that there are cannot be read.
+/// [`PowerError::None`], or no meter is readable.
 pub fn find(root: &Path) -> Result<Vec<Meter>, PowerError> {
     let mut found = rapl(&root.join("sys/class/powercap"));
     found.extend(hwmon(&root.join("sys/class/hwmon")));
@@ -128,8 +128,8 @@ pub fn find(root: &Path) -> Result<Vec<Meter>, PowerError> {
     }
 }
 
-/// RAPL's zones, Intel's and AMD's (Documentation/power/powercap). The same package is there twice where it has a
-/// register and a memory-mapped interface: the latter is left out.
+/// RAPL's zones, Intel's and AMD's (Documentation/power/powercap). A package with both a register and a
+/// memory-mapped interface is listed twice: the latter is left out.
 fn rapl(dir: &Path) -> Vec<Meter> {
     let zones = entries(dir);
     let registers = zones.iter().any(|z| name_of(z).starts_with("intel-rapl:"));
@@ -146,7 +146,8 @@ fn rapl(dir: &Path) -> Vec<Meter> {
             "psys" => Part::Machine,
             _ => Part::Other,
         };
-        // Zones within a package have a number of their own behind its: intel-rapl:1:0 is dram of package 1.
+        // Zones within a package have a number of their own after the package's: intel-rapl:1:0 is dram of
+        // package 1.
         let numbers: Vec<&str> = id.split(':').skip(1).collect();
         let name = if numbers.len() > 1 { format!("{name} of {}", numbers[0]) } else { name };
         let range = number(&zone.join("max_energy_range_uj")).ok().filter(|r| *r > 0.0);
@@ -155,7 +156,7 @@ fn rapl(dir: &Path) -> Vec<Meter> {
     zones.iter().filter_map(meter).collect()
 }
 
-/// Sensors of energy (µJ) and power (µW), as Documentation/hwmon/sysfs-interface has them.
+/// Sensors of energy (µJ) and power (µW), by Documentation/hwmon/sysfs-interface.
 fn hwmon(dir: &Path) -> Vec<Meter> {
     let mut out = Vec::new();
     for chip in entries(dir) {
@@ -164,11 +165,11 @@ fn hwmon(dir: &Path) -> Vec<Meter> {
         for file in &files {
             let Some((stem, what)) = file.split_once('_') else { continue };
             let energy = stem.starts_with("energy") && what == "input";
-            // The average is what the chip itself has summed; the input, a moment's.
+            // The average is computed by the chip itself; the input is momentary.
             let average = stem.starts_with("power") && what == "average";
             let power =
                 stem.starts_with("power") && what == "input" && !files.contains(&format!("{stem}_average"));
-            // A chip that counts energy as well tells its power more exactly by that.
+            // A chip that also counts energy reports its power more exactly by that counter.
             let counted = !energy && files.contains(&format!("{}_input", stem.replace("power", "energy")));
             if !(energy || average || power) || counted {
                 continue;
@@ -177,7 +178,7 @@ fn hwmon(dir: &Path) -> Vec<Meter> {
             let at = chip.join(file);
             let source =
                 if energy { Source::Energy { file: at, range: None } } else { Source::Power { file: at } };
-            // What a sensor on a board is for only its label tells, in words of its maker's.
+            // The use of a board sensor is only in its label, in words of its maker.
             let part = if chip_name == "power_meter" { Part::Machine } else { Part::Other };
             out.push(Meter { name: format!("{chip_name} {label}"), part, kind: "hwmon", source });
         }
@@ -185,7 +186,8 @@ fn hwmon(dir: &Path) -> Vec<Meter> {
     out
 }
 
-/// Batteries that feed the machine now; one that charges tells what it takes, not what the machine does.
+/// Batteries that supply the machine at the moment. A charging battery reports its own intake, not the
+/// machine's.
 fn supplies(dir: &Path) -> Vec<Meter> {
     let battery = |supply: &PathBuf| {
         let is = |file: &str, what: &str| text(&supply.join(file)).as_deref() == Some(what);
@@ -205,7 +207,8 @@ fn supplies(dir: &Path) -> Vec<Meter> {
 }
 
 impl Meter {
-    /// Whether it counts energy, so that two readings tell all between them; others tell the power of a moment.
+    /// Whether it counts energy, so that two readings cover all time between them; other meters report
+    /// momentary power.
     pub fn counts(&self) -> bool {
         matches!(self.source, Source::Energy { .. })
     }
@@ -215,12 +218,12 @@ impl Meter {
         let read = |path: &Path| number(path).map_err(|e| (path.to_path_buf(), e));
         match &self.source {
             Source::Energy { file, .. } | Source::Power { file } => read(file),
-            // Some drivers tell discharge as a negative current.
+            // Some drivers report discharge as a negative current.
             Source::Current { current, voltage } => Ok((read(current)? * read(voltage)? / 1e6).abs()),
         }
     }
 
-    /// Joules between two readings so far apart.
+    /// Joules between two readings `seconds` apart.
     fn joules(&self, before: f64, now: f64, seconds: f64) -> f64 {
         match &self.source {
             Source::Energy { range, .. } => {
@@ -228,7 +231,7 @@ impl Meter {
                 let wrapped = if moved < 0.0 { range.map_or(0.0, |r| moved + r).max(0.0) } else { moved };
                 wrapped / 1e6
             }
-            // The trapezium between what was told at both ends.
+            // The trapezium between the readings at both ends.
             Source::Power { .. } | Source::Current { .. } => (before.abs() + now.abs()) / 2.0 / 1e6 * seconds,
         }
     }
@@ -249,13 +252,13 @@ impl Energy {
         if self.seconds > 0.0 { self.joules / self.seconds } else { 0.0 }
     }
 
-    /// kWh of a year at this power.
+    /// kWh per year at this power.
     pub fn yearly_kwh(&self) -> f64 {
         self.watts() * HOURS / 1000.0
     }
 }
 
-/// Reads meters while something else goes on.
+/// Reads meters while other work runs.
 pub struct Metering<'a> {
     meters: &'a [Meter],
     began: Vec<Instant>,
@@ -264,7 +267,7 @@ pub struct Metering<'a> {
 }
 
 impl<'a> Metering<'a> {
-    /// Begins.
+    /// Starts metering.
     pub fn begin(meters: &'a [Meter]) -> Metering<'a> {
         let last: Vec<_> =
             meters.iter().map(|m| (m.read().ok(), Instant::now())).map(|(v, t)| (t, v)).collect();
@@ -272,7 +275,7 @@ impl<'a> Metering<'a> {
         Metering { meters, began, last, joules: vec![0.0; meters.len()] }
     }
 
-    /// Reads every meter; a reading that fails is left out, and the next one covers its time.
+    /// Reads every meter. A failed reading is left out, and the next one covers its time.
     pub fn look(&mut self) {
         for (i, meter) in self.meters.iter().enumerate() {
             let (Ok(value), now) = (meter.read(), Instant::now()) else { continue };
@@ -284,7 +287,7 @@ impl<'a> Metering<'a> {
         }
     }
 
-    /// Ends; the energy of each meter in their order.
+    /// Ends metering; returns the energy of each meter in their order.
     pub fn end(mut self) -> Vec<Energy> {
         self.look();
         let spans = self.began.iter().zip(&self.last).map(|(began, (at, _))| (*at - *began).as_secs_f64());
@@ -292,10 +295,10 @@ impl<'a> Metering<'a> {
     }
 }
 
-/// The energy of each meter while `work` is done; they are read by a thread of their own, ten times a second.
+/// The energy of each meter during `work`. A separate thread reads them ten times a second.
 pub fn during<T>(meters: &[Meter], work: impl FnOnce() -> T) -> (T, Vec<Energy>) {
     let done = AtomicBool::new(false);
-    // Before the work, which may be over before a thread has begun.
+    // Before the work, which may end before a thread has started.
     let mut metering = Metering::begin(meters);
     let over = &done;
     std::thread::scope(|scope| {
@@ -306,7 +309,7 @@ pub fn during<T>(meters: &[Meter], work: impl FnOnce() -> T) -> (T, Vec<Energy>)
             }
             metering.end()
         });
-        // A panic of the work must not leave the reader behind.
+        // A panic of the work must not leave the reader thread behind.
         struct End<'a>(&'a AtomicBool, std::thread::Thread);
         impl Drop for End<'_> {
             fn drop(&mut self) {
@@ -321,8 +324,8 @@ pub fn during<T>(meters: &[Meter], work: impl FnOnce() -> T) -> (T, Vec<Energy>)
     })
 }
 
-/// What the machine as a whole takes, of the best that its meters tell: the machine's own meter, else its packages and
-/// memory, which leaves out the rest; `None` where no meter is known to be for either.
+/// The energy of the whole machine, by its best meters: the machine's own meter, otherwise its packages and
+/// memory, which leaves out the rest; `None` if no meter is known to measure either.
 pub fn total(meters: &[Meter], energies: &[Energy]) -> Option<(Energy, &'static str)> {
     let of = |parts: &[Part]| {
         let chosen: Vec<&Energy> =
@@ -332,7 +335,7 @@ pub fn total(meters: &[Meter], energies: &[Energy]) -> Option<(Energy, &'static 
             seconds: chosen.iter().map(|e| e.seconds).fold(0.0, f64::max),
         })
     };
-    // Several meters of the whole would count it several times: the first.
+    // Several meters of the whole would count it several times: the first is used.
     let whole = meters.iter().zip(energies).find(|(m, _)| m.part == Part::Machine).map(|(_, e)| e.clone());
     match whole {
         Some(energy) => Some((energy, "machine")),
@@ -370,14 +373,14 @@ mod tests {
         ] {
             zone(dir.path(), id, name, "5\n");
         }
-        let told = [
+        let expected = [
             ("package-0", Part::Package),
             ("core of 0", Part::Other),
             ("dram of 0", Part::Memory),
             ("package-1", Part::Package),
             ("dram of 1", Part::Memory),
         ];
-        assert_eq!(names(dir.path()), told.map(|(n, p)| (n.to_string(), p)));
+        assert_eq!(names(dir.path()), expected.map(|(n, p)| (n.to_string(), p)));
         let meters = find(dir.path()).unwrap();
         let energies: Vec<Energy> =
             [10.0, 7.0, 1.0, 20.0, 2.0].map(|joules| Energy { joules, seconds: 2.0 }).to_vec();
@@ -408,12 +411,12 @@ mod tests {
             put(root, format!("sys/class/power_supply/{name}/current_now"), "-2000000\n");
             put(root, format!("sys/class/power_supply/{name}/voltage_now"), "12000000\n");
         }
-        let told = [
+        let expected = [
             ("power_meter power1", Part::Machine),
             ("amd_energy Esocket0", Part::Other),
             ("BAT1", Part::Machine),
         ];
-        assert_eq!(names(root), told.map(|(n, p)| (n.to_string(), p)));
+        assert_eq!(names(root), expected.map(|(n, p)| (n.to_string(), p)));
         let meters = find(root).unwrap();
         assert_eq!(meters[2].read().unwrap(), 24e6);
         assert_eq!(meters[2].joules(24e6, 26e6, 2.0), 50.0);

@@ -1,4 +1,4 @@
-//! [`Topology::read`]: puts together what the other modules read.
+//! [`Topology::read`]: combines the results of the other modules.
 
 use std::path::Path;
 
@@ -9,23 +9,23 @@ use crate::{CpuSet, Kind, Package, Result, Topology, allowed, cpuinfo, cpus, knl
 impl Topology {
     /// Reads the machine whose `sys` and `proc` lie below `path` (`/` for the running one).
     ///
-    /// What is an object follows hwloc: one exists where its lowest CPU says so, and of two that
-    /// overlap without one holding the other the later found is left out.
+    /// Objects are defined as in hwloc: one exists if its lowest CPU names it. Of two that overlap without
+    /// one holding the other, the later found is left out.
     ///
     /// # Errors
-    /// The directory cannot be opened, holds no `sys/devices/system/cpu`, or a list the rest hangs
-    /// on is malformed. Lesser files that make no sense become [`Topology::warnings`].
+    /// The directory cannot be opened, contains no `sys/devices/system/cpu`, or an essential list is
+    /// malformed. Other malformed files become [`Topology::warnings`].
     pub fn read(path: &Path) -> Result<Topology> {
         let live = path.canonicalize().is_ok_and(|p| p == Path::new("/"));
         let dir = Dir::root(path)?;
         let lists = Lists::read(path, &dir)?;
         let arch = architecture(&dir, live);
-        // Its first page tells the quirks; the rest, megabytes on a large machine, is read and
-        // parsed while the CPUs are walked.
+        // Its first page determines the quirks. The rest, megabytes on a large machine, is read and parsed
+        // while the CPUs are walked.
         let mut buf = Vec::new();
         let rest = dir.head("proc/cpuinfo", &mut buf);
         let head = cpuinfo::parse(&String::from_utf8_lossy(&buf)).0;
-        let quirks = Quirks::of(&arch, head.first().map(|(_, info)| info));
+        let quirks = Quirks::detect(&arch, head.first().map(|(_, info)| info));
         let (infos, found) = std::thread::scope(|scope| {
             let infos = scope.spawn(|| {
                 if let Some(file) = rest {
@@ -81,8 +81,8 @@ impl Topology {
     }
 }
 
-/// `uname -m` of the machine: of this one, or as recorded by `hwloc-gather-topology`; without that
-/// record it is not known, and no quirk of an architecture applies.
+/// `uname -m` of the machine: of this one, or as recorded by `hwloc-gather-topology`. Without that record it
+/// is unknown, and no quirk of an architecture applies.
 fn architecture(dir: &Dir, live: bool) -> String {
     if live {
         return rustix::system::uname().machine().to_string_lossy().into_owned();
@@ -92,7 +92,8 @@ fn architecture(dir: &Dir, live: bool) -> String {
     text.lines().find_map(|l| l.strip_prefix("Architecture: ")).unwrap_or_default().trim().to_string()
 }
 
-/// The CPUs of each model that /proc/cpuinfo names, in the order of their lowest CPU; none where it is silent on some.
+/// The CPUs of each model in /proc/cpuinfo, in the order of their lowest CPU; empty if it lacks a model for
+/// some CPU.
 fn models(online: &CpuSet, model: impl Fn(u32) -> Option<String>) -> Vec<(String, CpuSet)> {
     let mut models: Vec<(String, Vec<u32>)> = Vec::new();
     for cpu in online.iter() {
@@ -105,7 +106,8 @@ fn models(online: &CpuSet, model: impl Fn(u32) -> Option<String>) -> Vec<(String
     models.into_iter().map(|(name, cpus)| (name, cpus.into_iter().collect())).collect()
 }
 
-/// Kinds of core: what the kernel's PMUs name, else models, else capacities, else rated clocks that differ.
+/// Kinds of core: by the kernel's PMUs, otherwise by models, otherwise by capacities, otherwise by rated
+/// clocks that differ.
 fn kinds(dir: &Dir, t: &Topology, rates: &cpus::Rates, models: &[(String, CpuSet)]) -> Result<Vec<Kind>> {
     let mut buf = Vec::new();
     let mut named = Vec::new();
@@ -179,7 +181,9 @@ mod tests {
         let error = Topology::read(dir.path()).unwrap_err();
         assert_eq!(
             error.whole().split("cpu/").nth(1),
-            Some("online holds no set of CPUs: `0-?x` is no CPU number or range; a list looks like 0-3,8")
+            Some(
+                "online holds no set of CPUs: invalid CPU list item `0-?x`; expected a number or a range, as in 0-3,8"
+            )
         );
     }
 
@@ -225,15 +229,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), &Shape { nodes: 3, cores: 1, threads: 1 }).unwrap();
         let node = dir.path().join("sys/devices/system/node");
-        // Node 0 is not listed as online, and the rows are of all three.
+        // Node 0 is not listed as online, and the rows cover all three.
         fs::write(node.join("online"), "1-2\n").unwrap();
         let t = Topology::read(dir.path()).unwrap();
         assert_eq!((t.nodes.len(), &t.distances), (2, &vec![vec![10, 21], vec![21, 10]]));
-        // Rows of the online ones, as a kernel prints them.
+        // Rows of the online nodes, as a kernel prints them.
         fs::write(node.join("node1/distance"), "10 17\n").unwrap();
         fs::write(node.join("node2/distance"), "17 10\n").unwrap();
         assert_eq!(Topology::read(dir.path()).unwrap().distances, [[10, 17], [17, 10]]);
-        // A row in which a node is nearer to another than to itself is none.
+        // A row in which a node is nearer to another than to itself is invalid.
         fs::write(node.join("node2/distance"), "10 17\n").unwrap();
         let t = Topology::read(dir.path()).unwrap();
         assert!(

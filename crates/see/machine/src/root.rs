@@ -1,5 +1,5 @@
-//! Reading files below a root directory: each relative to an open directory, none through a FIFO
-//! that would block, none longer than it may be.
+//! Reads files below a root directory: each relative to an open directory, without blocking on a FIFO, and
+//! within a size limit.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,7 +10,7 @@ use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, openat};
 
 use crate::{CpuSet, Error, Result};
 
-/// No file of sysfs comes near this; /proc/cpuinfo of 8192 CPUs is some 20 MiB.
+/// No file of sysfs comes near this size; /proc/cpuinfo of 8192 CPUs is about 20 MiB.
 const LONGEST: u64 = 64 << 20;
 
 const PAGE: usize = 4096;
@@ -18,7 +18,7 @@ const PAGE: usize = 4096;
 /// An open directory of the tree.
 pub(crate) struct Dir {
     fd: OwnedFd,
-    /// Where it is, for messages.
+    /// Its path, for messages.
     path: PathBuf,
 }
 
@@ -31,28 +31,28 @@ impl Dir {
     }
 
     /// An open directory, and its path for messages.
-    pub fn of(fd: OwnedFd, path: &str) -> Dir {
+    pub fn from_fd(fd: OwnedFd, path: &str) -> Dir {
         Dir { fd, path: path.into() }
     }
 
-    /// Opens a directory below, or tells why not.
+    /// Opens a directory below, or returns the error.
     pub fn open_dir(&self, name: &str) -> rustix::io::Result<Dir> {
         let name = name.trim_start_matches('/');
         let fd = openat(&self.fd, name, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Dir { fd, path: self.path.join(name) })
     }
 
-    /// Opens a directory below; `None` where there is none.
+    /// Opens a directory below; `None` if it does not exist.
     pub fn dir(&self, name: &str) -> Option<Dir> {
         self.open_dir(name).ok()
     }
 
-    /// Where a file below is, for messages.
+    /// The path of a file below, for messages.
     pub fn path(&self, name: &str) -> PathBuf {
         self.path.join(name.trim_start_matches('/'))
     }
 
-    /// Whether something of this name is there.
+    /// Whether an entry of this name exists.
     pub fn has(&self, name: &str) -> bool {
         accessat(&self.fd, name.trim_start_matches('/'), Access::EXISTS, AtFlags::empty()).is_ok()
     }
@@ -63,20 +63,20 @@ impl Dir {
         dir.filter_map(|e| e.ok()?.file_name().to_str().ok().map(String::from)).collect()
     }
 
-    /// The names of directories in this directory; links to directories are none.
+    /// The names of directories in this directory, without links to directories.
     pub fn subdirectories(&self) -> Vec<String> {
         let Ok(dir) = rustix::fs::Dir::read_from(&self.fd) else { return Vec::new() };
         dir.filter_map(|e| {
             let e = e.ok()?;
             let name = e.file_name().to_str().ok()?;
-            // Every file system a machine's tree is on tells the type.
+            // Every file system that can hold a machine's tree reports the type.
             let is = e.file_type() == rustix::fs::FileType::Directory;
             (is && name != "." && name != "..").then(|| name.to_string())
         })
         .collect()
     }
 
-    /// The numbers of entries called `prefix` and a number (`cpu17`, `node3`).
+    /// The numbers of entries named `prefix` and a number (`cpu17`, `node3`).
     pub fn numbered(&self, prefix: &str) -> CpuSet {
         self.names().iter().filter_map(|n| n.strip_prefix(prefix)?.parse().ok()).collect()
     }
@@ -87,13 +87,13 @@ impl Dir {
         openat(&self.fd, name.trim_start_matches('/'), flags, Mode::empty()).map(File::from)
     }
 
-    /// What a symbolic link points to.
+    /// The target of a symbolic link.
     pub fn link(&self, name: &str) -> rustix::io::Result<String> {
         let target = rustix::fs::readlinkat(&self.fd, name, Vec::new())?;
         Ok(target.to_string_lossy().into_owned())
     }
 
-    /// Reads a file's first page into `buf`; gives the open file where more may follow.
+    /// Reads a file's first page into `buf`; returns the open file if more may follow.
     pub fn head(&self, name: &str, buf: &mut Vec<u8>) -> Option<File> {
         let (fd, len) = self.page(name, buf).unwrap_or_default();
         buf.truncate(len);
@@ -107,17 +107,17 @@ impl Dir {
         Some((Some(fd), len))
     }
 
-    /// Reads a file into `buf`; `None` where it cannot be read, which sysfs also uses for "not
-    /// known" (an offline CPU's topology).
+    /// Reads a file into `buf`; `None` if it cannot be read, which sysfs also uses for "not known" (an
+    /// offline CPU's topology).
     pub fn read<'b>(&self, name: &str, buf: &'b mut Vec<u8>) -> Option<&'b str> {
-        // One read fetches all of a sysfs file, which is a page at most.
+        // One read returns all of a sysfs file, which is at most a page.
         let (fd, mut len) = self.page(name, buf)?;
         if len == PAGE || of_proc(name) {
             buf.truncate(len);
             rest(File::from(fd?), buf);
             len = buf.len();
         }
-        // A model name may hold a stray Latin-1 byte: that one is lost, the rest is not.
+        // A model name may contain a stray Latin-1 byte: only that byte is lost.
         if std::str::from_utf8(&buf[..len]).is_err() {
             *buf = String::from_utf8_lossy(&buf[..len]).into_owned().into_bytes();
             len = buf.len();
@@ -125,12 +125,12 @@ impl Dir {
         std::str::from_utf8(&buf[..len]).ok()
     }
 
-    /// Reads a file's leading number; `None` where there is none. `4096K` reads as 4096.
+    /// Reads a file's leading number; `None` if it has none. `4096K` reads as 4096.
     pub fn number<T: TryFrom<i64>>(&self, name: &str, buf: &mut Vec<u8>) -> Option<T> {
         leading_number(self.read(name, buf)?).and_then(|n| T::try_from(n).ok())
     }
 
-    /// Reads a CPU list; `None` where the file is not there.
+    /// Reads a CPU list; `None` if the file does not exist.
     pub fn list(&self, name: &str, buf: &mut Vec<u8>) -> Result<Option<CpuSet>> {
         match self.read(name, buf).map(CpuSet::parse_list) {
             None => Ok(None),
@@ -139,7 +139,7 @@ impl Dir {
         }
     }
 
-    /// Reads a CPU mask; `None` where the file is not there.
+    /// Reads a CPU mask; `None` if the file does not exist.
     pub fn mask(&self, name: &str, buf: &mut Vec<u8>) -> Result<Option<CpuSet>> {
         match self.read(name, buf).map(CpuSet::parse_mask) {
             None => Ok(None),
@@ -149,18 +149,19 @@ impl Dir {
     }
 }
 
-/// Whether a file is one of `/proc`: a read of it ends early where the next record (a CPU, a zone, a line) would not fit in the buffer.
+/// Whether a file is in `/proc`. A read there ends early if the next record (a CPU, a zone, a line) would not
+/// fit in the buffer.
 fn of_proc(name: &str) -> bool {
     name.trim_start_matches('/').starts_with("proc/")
 }
 
-/// Reads what is left of a file.
+/// Reads the rest of a file.
 pub(crate) fn rest(file: File, buf: &mut Vec<u8>) {
-    // What was read before an error stands; a reader of any file must bear with a short one.
+    // Bytes read before an error are kept; a reader must accept a short file anyway.
     let _ = file.take(LONGEST).read_to_end(buf);
 }
 
-/// The number a text starts with.
+/// The number at the start of a text.
 pub(crate) fn leading_number(text: &str) -> Option<i64> {
     let text = text.trim_start();
     let digits = text.strip_prefix('-').unwrap_or(text);

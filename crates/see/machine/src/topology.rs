@@ -1,4 +1,4 @@
-//! The model: what [`Topology::read`] found.
+//! The result of [`Topology::read`].
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,19 @@ use crate::CpuSet;
 
 /// A machine's CPUs, cores, packages, caches and NUMA nodes.
 ///
-/// Objects are ordered by their lowest CPU, nodes by number. Sets hold online CPUs only, except
-/// where said.
+/// Objects are ordered by their lowest CPU, nodes by number. Sets contain online CPUs only, unless noted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Topology {
-    /// CPUs that could ever be brought up (`/sys/devices/system/cpu/possible`).
+    /// CPUs that can ever be brought up (`/sys/devices/system/cpu/possible`).
     pub possible: CpuSet,
-    /// CPUs that are there, online or not (`/sys/devices/system/cpu/present`, else the `cpuN` directories).
+    /// Existing CPUs, online or not (`/sys/devices/system/cpu/present`, otherwise the `cpuN` directories).
     pub present: CpuSet,
     /// CPUs the scheduler uses (`/sys/devices/system/cpu/online`, else each `cpuN/online`).
     pub online: CpuSet,
     /// Online CPUs this process may run on: `Cpus_allowed_list` of `/proc/self/status` on the
     /// running machine, the limits of the recorded process's cpuset in a gathered tree.
     pub allowed: CpuSet,
-    /// Nodes this process may take memory from, found as [`Topology::allowed`] is.
+    /// Nodes this process may take memory from, found like [`Topology::allowed`].
     pub allowed_nodes: CpuSet,
     /// Online CPUs, ascending.
     pub cpus: Vec<Cpu>,
@@ -27,7 +26,7 @@ pub struct Topology {
     pub cores: Vec<Core>,
     /// Packages (`topology/package_cpus`, before Linux 5.3 `core_siblings`).
     pub packages: Vec<Package>,
-    /// Dies (`topology/die_cpus`) where a package has several.
+    /// Dies (`topology/die_cpus`) if a package has several.
     pub dies: Vec<Group>,
     /// Clusters (`topology/cluster_cpus`) larger than a core and smaller than a die.
     pub clusters: Vec<Group>,
@@ -39,17 +38,17 @@ pub struct Topology {
     pub caches: Vec<Cache>,
     /// NUMA nodes; a kernel without NUMA is one node of the whole machine.
     pub nodes: Vec<Node>,
-    /// Distance of each node to each, in the order of `nodes` (`node/nodeN/distance`); empty where
-    /// the kernel gives none.
+    /// Distance of each node to each, in the order of `nodes` (`node/nodeN/distance`); empty if the kernel
+    /// reports none.
     pub distances: Vec<Vec<u32>>,
-    /// Online nodes that are the memory of a device, which its driver gives out for itself (of NVIDIA GPUs,
-    /// `/proc/driver/nvidia/gpus/*/numa_status`). They are none of `nodes`, where programs get memory.
+    /// Online nodes that are the memory of a device, reserved by its driver (of NVIDIA GPUs,
+    /// `/proc/driver/nvidia/gpus/*/numa_status`). They are not in `nodes`, from which programs get memory.
     pub device_nodes: Vec<Node>,
-    /// Distances from and to those, by the numbers of both nodes.
+    /// Distances from and to device nodes, by the numbers of both nodes.
     pub device_distances: BTreeMap<(u32, u32), u32>,
-    /// Kinds of core on a hybrid machine, slowest first; empty where all are alike.
+    /// Kinds of core on a hybrid machine, slowest first; empty if all are alike.
     pub kinds: Vec<Kind>,
-    /// What a reader should hear: files that were there but made no sense and were left out.
+    /// Warnings for the user: files that were malformed and left out.
     pub warnings: Vec<String>,
 }
 
@@ -66,10 +65,10 @@ pub struct Cpu {
     pub node: Option<usize>,
     /// Index into [`Topology::kinds`].
     pub kind: Option<usize>,
-    /// Which of its core's strands it is, from 0.
+    /// The index of the strand in its core, from 0.
     pub thread: usize,
-    /// MHz it is rated at: `cpufreq/base_frequency`, else `cpufreq/cpuinfo_max_freq`, else what
-    /// `/proc/cpuinfo` says.
+    /// Rated MHz: `cpufreq/base_frequency`, otherwise `cpufreq/cpuinfo_max_freq`, otherwise from
+    /// `/proc/cpuinfo`.
     pub mhz: Option<f64>,
 }
 
@@ -82,7 +81,7 @@ pub struct Core {
     pub cpus: CpuSet,
 }
 
-/// A package: what is plugged into a socket.
+/// A package: the part in a socket.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Package {
     /// `topology/physical_package_id`.
@@ -91,7 +90,7 @@ pub struct Package {
     pub cpus: CpuSet,
     /// Vendor (`/proc/cpuinfo`).
     pub vendor: Option<String>,
-    /// Model (`/proc/cpuinfo`); of several kinds of core all models, as in `Cortex-A725 and Cortex-X925`.
+    /// Model (`/proc/cpuinfo`); with several kinds of core all models, as in `Cortex-A725 and Cortex-X925`.
     pub model: Option<String>,
     /// Rated MHz of its first CPU; see [`Cpu::mhz`].
     pub mhz: Option<f64>,
@@ -106,7 +105,7 @@ pub struct Group {
     pub cpus: CpuSet,
 }
 
-/// What a cache holds.
+/// The contents of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CacheType {
     /// Data only.
@@ -133,14 +132,14 @@ impl CacheType {
 pub struct Cache {
     /// 1 is nearest to the core.
     pub level: u32,
-    /// What it holds.
+    /// Its contents.
     pub ty: CacheType,
-    /// Bytes; 0 where the kernel does not know.
+    /// Size in bytes; 0 if the kernel does not know it.
     pub size: u64,
-    /// Bytes of a line; 0 where the kernel does not know.
+    /// Line size in bytes; 0 if the kernel does not know it.
     pub line: u32,
-    /// Associativity, computed from size, line and sets; 0 where not known (the kernel's own
-    /// `ways_of_associativity` says 0 or -1 on some architectures).
+    /// Associativity, computed from size, line and sets; 0 if unknown (the kernel's own
+    /// `ways_of_associativity` is 0 or -1 on some architectures).
     pub ways: u32,
     /// The CPUs that share it.
     pub cpus: CpuSet,
@@ -165,10 +164,10 @@ impl Cache {
 pub struct Node {
     /// Its number.
     pub id: u32,
-    /// Its CPUs (`nodeN/cpumap`); none where it is memory only.
+    /// Its CPUs (`nodeN/cpumap`); empty for memory only.
     pub cpus: CpuSet,
-    /// The CPUs nearest to its memory: its own, or for a node without CPUs those that HMAT
-    /// (`nodeN/access1/initiators`) or the distances name; none where those do not tell.
+    /// The CPUs nearest to its memory: its own or, for a node without CPUs, those of HMAT
+    /// (`nodeN/access1/initiators`) or of the distances; empty if these do not determine them.
     pub local_cpus: CpuSet,
     /// Bytes of memory (`nodeN/meminfo` MemTotal).
     pub total: Option<u64>,
@@ -187,7 +186,7 @@ pub struct Hugepages {
     pub size: u64,
     /// Pages in the pool (`nr_hugepages`).
     pub total: u64,
-    /// Pages not handed out (`free_hugepages`).
+    /// Free pages (`free_hugepages`).
     pub free: Option<u64>,
 }
 
@@ -205,7 +204,7 @@ pub struct SideCache {
 /// A kind of core on a hybrid machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Kind {
-    /// `cpu_core` and `cpu_atom` (`/sys/devices/cpu_core`), else what tells them apart: the model
+    /// `cpu_core` and `cpu_atom` (`/sys/devices/cpu_core`), otherwise the distinguishing property: the model
     /// (`Cortex-X925`), `capacity 446`, `1900 MHz`.
     pub name: String,
     /// The CPUs of it.
@@ -213,7 +212,7 @@ pub struct Kind {
 }
 
 impl Topology {
-    /// How many CPUs are online.
+    /// The number of online CPUs.
     pub fn ncpu(&self) -> usize {
         self.cpus.len()
     }
@@ -238,7 +237,7 @@ impl Topology {
         self.nodes.get(self.cpu(cpu)?.node?)
     }
 
-    /// CPUs that are there but not online.
+    /// CPUs that are present but not online.
     pub fn offline(&self) -> CpuSet {
         self.present.minus(&self.online)
     }
@@ -248,8 +247,8 @@ impl Topology {
         self.nodes.iter().filter_map(|n| n.total).fold(0, u64::saturating_add)
     }
 
-    /// Only what this process may use. What loses its last CPU goes, unless memory that may be used
-    /// is local to it: a package whose CPUs are all disallowed stays for its node.
+    /// Only the parts that this process may use. An object that loses its last CPU is removed, unless usable
+    /// memory is local to it: a package whose CPUs are all disallowed stays for its node.
     #[must_use]
     pub fn allowed_only(&self) -> Topology {
         let nodes: Vec<usize> =
@@ -271,7 +270,7 @@ impl Topology {
             all.iter().filter_map(|g| Some(Group { id: g.id, cpus: keep(&g.cpus, rank)? })).collect()
         };
         let mut t = Topology {
-            // What may not be used is not told of, but it is not offline either.
+            // Disallowed CPUs are left out, but they are not offline either.
             present: self.present.minus(&self.online.minus(&self.allowed)),
             online: self.online.and(&self.allowed),
             cores: self
@@ -320,8 +319,8 @@ impl Topology {
         t
     }
 
-    /// Of the objects that have exactly these CPUs, the rank of the outermost: there a node's memory
-    /// hangs.
+    /// Of the objects that have exactly these CPUs, the rank of the outermost, to which a node's memory is
+    /// attached.
     fn home_rank(&self, cpus: &CpuSet) -> u32 {
         let mut rank = u32::MAX;
         let mut see = |set: &CpuSet, r: u32| {
@@ -370,7 +369,7 @@ impl Topology {
     }
 }
 
-/// Which of two objects with the same CPUs holds the other: the lower rank.
+/// Of two objects with the same CPUs, the one with the lower rank contains the other.
 const RANK_GROUP: u32 = 0;
 const RANK_PACKAGE: u32 = 1;
 const RANK_DIE: u32 = 2;

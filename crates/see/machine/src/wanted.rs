@@ -1,6 +1,6 @@
-//! What threads want of the machine's CPUs: who observes it and who places threads by it share its form.
+//! CPU demand per thread, shared by observers and by the placement of threads.
 
-/// A thread, and what it has wanted of CPUs so far.
+/// A thread, and its CPU demand so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Its process.
@@ -9,7 +9,7 @@ pub struct Wanted {
     pub tid: u32,
     /// The process that started its process.
     pub parent: u32,
-    /// The CPU it is on, or was last.
+    /// The CPU it runs on, or ran on last.
     pub cpu: u32,
     /// Nanoseconds on a CPU and waiting for one.
     pub spent: u64,

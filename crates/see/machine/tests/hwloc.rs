@@ -1,4 +1,4 @@
-//! Every tree at hand is read as hwloc reads it: objects, their CPUs, memory, caches.
+//! Every available tree is read as by hwloc: objects, their CPUs, memory, caches.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 use ncpu_machine::{CacheType, CpuSet, Topology};
 use ncpu_machine_trees::{self as trees, generate};
 
-/// One line an object, as hwloc's XML and our model have it in common.
+/// One line per object, with the data that hwloc's XML and our model have in common.
 fn ours(t: &Topology) -> Vec<String> {
     let id = |id: Option<u32>| id.map_or("-".into(), |id| id.to_string());
     let mut lines = Vec::new();
@@ -60,7 +60,7 @@ fn object(tag: &str) -> Option<String> {
     }
     let get = |key: &str| attributes.get(key).copied().unwrap_or("0");
     let id = attributes.get("os_index").copied().unwrap_or("-");
-    // hwloc writes a group of zeros as nothing.
+    // hwloc writes a group of zeros as an empty string.
     let group = |g: &str| if g.is_empty() { "0".into() } else { g.replace("0x", "") };
     let mask = get("cpuset").split(',').map(group).collect::<Vec<_>>().join(",");
     let cpus = CpuSet::parse_mask(&mask).unwrap();
@@ -120,7 +120,7 @@ fn gathered_trees() {
 const CPU: &str = "sys/devices/system/cpu";
 const NODE: &str = "sys/devices/system/node";
 
-/// A generated machine with something changed, read as hwloc reads it.
+/// A generated machine with a change, read as by hwloc.
 struct Made(tempfile::TempDir);
 
 impl Made {
@@ -150,7 +150,7 @@ impl Made {
         self.put(&format!("{CPU}/cpu{cpu}/{file}"), &mask)
     }
 
-    /// A processor of x86 that quirks apply to.
+    /// An x86 processor that quirks apply to.
     fn processor(self, vendor: &str, family: u32, model: u32) -> Made {
         let info =
             format!("processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t: {model}\n");
@@ -306,7 +306,7 @@ fn contradictions() {
         .cpu(6, "cache/index1/shared_cpu_map", "6-7")
         .cpu(1, "topology/core_cpus", "1-2");
     made.check("maps that contradict each other");
-    // A level is not read again where size and neighbours are alike, so the size differs too.
+    // A level is not read again if size and neighbours are alike, so the size differs too.
     let made = made
         .cpu(0, "cache/index0/shared_cpu_map", "")
         .put(&format!("{CPU}/cpu3/cache/index1/size"), "99K")
@@ -316,7 +316,7 @@ fn contradictions() {
 
 #[test]
 fn this_machine() {
-    // hwloc asks this machine's processors too when told it is at home, so as a tree it is.
+    // For its own machine hwloc also queries the processors, so it reads this machine as a tree.
     let t = Topology::read("/".as_ref()).unwrap();
     assert!(t.ncpu() > 0);
     assert_eq!(t.ncpu(), t.online.len());

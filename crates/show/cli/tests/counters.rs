@@ -99,7 +99,7 @@ fn a_process_and_its_end() {
 fn what_cannot_be_counted_is_told_in_one_line() {
     let o = ncpu(&["-e", "cycels"]);
     assert_eq!(o.status.code(), Some(1));
-    assert!(err(&o).contains("`cycels`: there is no event of this name"), "{}", err(&o));
+    assert!(err(&o).contains("`cycels`: unknown event"), "{}", err(&o));
     assert_eq!(err(&o).lines().count(), 1);
     let o = ncpu(&["-c", "no/such/group"]);
     assert_eq!(o.status.code(), Some(1));

@@ -1,29 +1,29 @@
-//! Which events sample memory accesses with their address and where the data came from.
+//! The events that sample memory accesses with their address and data source.
 
 use super::{Encoding, Pmu, Sources};
 
-/// Loads quicker than this are not sampled, where the hardware can leave them out: no other CPU's cache
-/// answers in fewer cycles (`perf c2c` takes the same).
+/// Faster loads are not sampled if the hardware can skip them: no other CPU's cache answers in fewer cycles
+/// (`perf c2c` uses the same number).
 const CYCLES: u32 = 30;
 
 /// An event that samples accesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessEvent {
-    /// As perf names it.
+    /// Its name in perf.
     pub name: String,
-    /// How it is opened.
+    /// The encoding to open it with.
     pub encoding: Encoding,
-    /// What must lead its group (`mem-loads-aux` of Intel's from Sapphire Rapids on).
+    /// The event that must lead its group (`mem-loads-aux` of Intel from Sapphire Rapids on).
     pub leader: Option<Encoding>,
-    /// Whether it samples instructions as they retire and not one kind of them (AMD's IBS): much that is
-    /// sampled is no access.
+    /// Whether it samples retired instructions instead of one kind of them (AMD's IBS): many of its samples
+    /// are not accesses.
     pub any_instruction: bool,
 }
 
 /// Why accesses cannot be sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoAccessEvent {
-    /// The machine shows no such PMU, as most virtual ones do not.
+    /// The machine exposes no such PMU, as most virtual ones do not.
     #[error(
         "this machine has no counters that sample it (no mem-loads of a core's PMU, no ibs_op in /sys/bus/event_source/devices)"
     )]
@@ -34,14 +34,14 @@ pub enum NoAccessEvent {
 }
 
 impl Sources {
-    /// The events that sample loads, and stores where they are apart.
+    /// The events that sample loads, and those that sample stores if these are separate.
     ///
     /// # Errors
-    /// There are none.
+    /// The machine has no such event.
     pub fn access_events(&self) -> Result<Vec<AccessEvent>, NoAccessEvent> {
         let mut events: Vec<AccessEvent> = self.pmus.iter().flat_map(|pmu| self.of_core(pmu)).collect();
         if let Some(pmu) = self.pmu("ibs_op") {
-            // Counting operations instead of cycles samples each of them as often as another.
+            // Counting operations instead of cycles samples every operation with equal probability.
             let fields = if pmu.formats.contains_key("cnt_ctl") { "cnt_ctl=1" } else { "config=0" };
             events.extend(self.access(pmu, fields, None, true));
         }
@@ -81,7 +81,7 @@ impl Sources {
     fn encoding(&self, pmu: &Pmu, fields: &str) -> Option<Encoding> {
         let events = self.parse(&format!("{}/{fields}/", pmu.name)).ok()?;
         let encoding = events.into_iter().next()?.encodings.into_iter().next()?;
-        // The file `cpus` tells which cores it is in; other lists are of what is counted once for many.
+        // The file `cpus` names the PMU's cores; other lists name one CPU per shared unit.
         Some(Encoding { cpus: pmu.cpus.clone(), ..encoding })
     }
 }

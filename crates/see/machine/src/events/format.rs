@@ -1,20 +1,20 @@
-//! The small languages of `/sys/bus/event_source/devices/PMU`: where a field's bits go, and lists of
-//! fields with values (Documentation/ABI/testing/sysfs-bus-event_source-devices-format and -events).
+//! The syntaxes of `/sys/bus/event_source/devices/PMU`: the bits of a field, and lists of fields with values
+//! (Documentation/ABI/testing/sysfs-bus-event_source-devices-format and -events).
 
-/// The words of `struct perf_event_attr` that say what is counted: config, config1, config2, config3.
+/// The words of `struct perf_event_attr` that select the event: config, config1, config2, config3.
 pub type Config = [u64; 4];
 
-/// Where the bits of a field go: `config:0-7,32-35`.
+/// The bits of a field: `config:0-7,32-35`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// Which word of [`Config`].
+    /// The word of [`Config`].
     word: usize,
     /// Ranges of bits, both ends included; the value's lowest bits go to the first.
     bits: Vec<(u8, u8)>,
 }
 
 impl Format {
-    /// Parses the text of a `format` file; `None` where it is not one.
+    /// Parses the text of a `format` file; `None` if it is malformed.
     pub fn parse(text: &str) -> Option<Format> {
         let (word, ranges) = text.trim().split_once(':')?;
         let word = config_word(word)?;
@@ -37,7 +37,7 @@ impl Format {
         mask(width)
     }
 
-    /// Puts a value, which is at most [`max`](Format::max), into the field, over what was there.
+    /// Writes a value, at most [`max`](Format::max), into the field, replacing the old one.
     pub fn put(&self, mut value: u64, config: &mut Config) {
         for &(low, high) in &self.bits {
             let width = u32::from(high - low) + 1;
@@ -53,7 +53,7 @@ fn mask(width: u32) -> u64 {
     1u64.checked_shl(width).map_or(u64::MAX, |bit| bit - 1)
 }
 
-/// `config`, `config1`, …: the place in [`Config`].
+/// The index in [`Config`] of `config`, `config1`, ….
 pub(super) fn config_word(name: &str) -> Option<usize> {
     ["config", "config1", "config2", "config3"].iter().position(|w| *w == name)
 }
@@ -67,20 +67,20 @@ pub struct Term {
     pub value: Value,
 }
 
-/// What a field is set to.
+/// The value of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// No value was given: 1 for a field, or the name is an event's.
+    /// No value: 1 for a field, or the name is an event's.
     None,
     /// A number.
     Number(u64),
-    /// `?`: whoever names the event must give it.
+    /// `?`: the user must give a value.
     Asked,
-    /// Something else, as in `name=walks`.
+    /// A word, as in `name=walks`.
     Word(String),
 }
 
-/// Parses `event=0x08,umask=0x10,cmask=1`; gives the place of what is no term.
+/// Parses `event=0x08,umask=0x10,cmask=1`; returns the first invalid term as an error.
 pub fn terms(text: &str) -> Result<Vec<Term>, &str> {
     let text = text.trim();
     if text.is_empty() {
@@ -183,7 +183,7 @@ mod tests {
             let _ = terms(&text);
         }
 
-        /// Every bit of a value lands in a bit of its own.
+        /// Every bit of a value goes to a bit of its own.
         #[test]
         fn as_many_bits_out_as_in(value: u64, at in 1u8..60) {
             let format = Format::parse(&format!("config1:{at}-63,0-{}", at - 1)).unwrap();

@@ -1,8 +1,8 @@
-//! What sysfs does not tell of a CPU and its model does: events of page walks and remote memory, how
-//! many instructions it can issue a cycle.
+//! Properties of a CPU that follow from its model and are missing in sysfs: events of page walks and remote
+//! memory, and the number of instructions it can issue per cycle.
 //!
-//! The events are those of Intel's and AMD's public event files (the ones `perf` is built from),
-//! under the names they have there; the widths those of the vendors' optimisation guides.
+//! The events are those of Intel's and AMD's public event files (from which `perf` is built), under the names
+//! in these files; the widths are from the vendors' optimisation guides.
 
 use super::Sources;
 
@@ -48,7 +48,7 @@ impl Model {
         })
     }
 
-    /// The fields of an event its vendor names and sysfs does not.
+    /// The fields of an event that the vendor names and sysfs lacks.
     pub(super) fn event(&self, name: &str) -> Option<&'static str> {
         self.events().into_iter().find(|(known, _)| *known == name).map(|(_, terms)| terms)
     }
@@ -102,16 +102,16 @@ impl Model {
     }
 }
 
-/// How many instructions a core can issue in a cycle, and how that is known.
+/// The number of instructions that a core can issue per cycle, and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Width {
-    /// Instructions (on x86 micro-operations) a cycle.
+    /// Instructions (on x86 micro-operations) per cycle.
     pub slots: u32,
-    /// Where the number comes from, in words.
+    /// The source of the number, in words.
     pub from: String,
 }
 
-/// What a counter stands for, whatever the CPU calls it.
+/// The role of a counter, independent of its name on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Cycles in page walks for loads.
@@ -127,7 +127,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The names it goes by, the best first.
+    /// The names of its events, in order of preference.
     pub fn names(self) -> &'static [&'static str] {
         match self {
             Role::WalkLoad => &["dtlb_load_misses.walk_active", "dtlb_load_misses.walk_duration"],
@@ -140,8 +140,8 @@ impl Role {
 }
 
 impl Sources {
-    /// How many instructions a core can issue in a cycle: what an Arm PMU says (`caps/slots`), else what
-    /// the model is known for, else 4.
+    /// The number of instructions that a core can issue per cycle: from an Arm PMU (`caps/slots`), otherwise
+    /// from the known model, otherwise 4.
     pub fn width(&self) -> Width {
         if let Some((pmu, slots)) = self.cores().find_map(|p| Some((&p.name, p.slots?))) {
             return Width { slots, from: format!("{pmu}/caps/slots") };
@@ -158,15 +158,15 @@ impl Sources {
         }
     }
 
-    /// The name of a role's event on this machine, where it has one.
+    /// The name of a role's event on this machine, if it has one.
     pub fn role(&self, role: Role) -> Option<&'static str> {
         let generic = |name: &str| name.starts_with("node-") && self.has_node_events();
-        let told = |name: &str| {
+        let has_event = |name: &str| {
             generic(name)
                 || self.model.event(name).is_some()
                 || self.cores().any(|p| p.aliases.iter().any(|a| a.name == name))
         };
-        role.names().iter().copied().find(|name| told(name))
+        role.names().iter().copied().find(|name| has_event(name))
     }
 
     /// The generic node events mean memory on Intel only: Zen has none, and Arm's count bus accesses.
@@ -174,8 +174,8 @@ impl Sources {
         self.cores().next().is_some() && self.model.vendor == "GenuineIntel"
     }
 
-    /// Whether what [`Role::MemoryLocal`] counts includes the remote reads: so it does on Sandy and Ivy
-    /// Bridge (arch/x86/events/intel/core.c: `SNB_DRAM_ANY`), later ones count local reads there.
+    /// Whether [`Role::MemoryLocal`] includes remote reads. It does on Sandy and Ivy Bridge
+    /// (arch/x86/events/intel/core.c: `SNB_DRAM_ANY`); later models count local reads there.
     pub fn local_is_all(&self) -> bool {
         matches!(self.model.line(), Some(Line::SandyBridge | Line::IvyBridge))
     }

@@ -1,30 +1,30 @@
-//! Everything there is to count, for a list.
+//! A list of all events.
 
 use glob::Pattern;
 
 use super::names::{self, caches};
 use super::{Class, Event, Sources};
 
-/// An event as a list shows it.
+/// An event of the list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listed {
-    /// The name to ask for it by.
+    /// The name to request it by.
     pub name: String,
-    /// Another name for the same.
+    /// Another name of the event.
     pub also: Option<&'static str>,
-    /// What it is in the PMU's own terms; empty for the kernel's generic events.
+    /// Its definition in the PMU's own terms; empty for the kernel's generic events.
     pub terms: String,
     /// The event.
     pub event: Event,
 }
 
 impl Sources {
-    /// Every event a name can be given for, tracepoints last: those whose name matches the pattern,
-    /// without one all but tracepoints. Generic hardware events are listed where there is a core PMU;
-    /// whether it has each of them only opening it tells.
+    /// All events with a name, tracepoints last: those that match the pattern, or without a pattern all
+    /// except tracepoints. Generic hardware events are listed if there is a core PMU; only opening one shows
+    /// whether the PMU supports it.
     ///
     /// # Errors
-    /// The pattern is none.
+    /// The pattern is invalid.
     pub fn list(&self, pattern: Option<&str>) -> Result<Vec<Listed>, glob::PatternError> {
         let pattern = pattern.map(Pattern::new).transpose()?;
         let mut names: Vec<(String, Option<&'static str>, String)> = Vec::new();
@@ -49,7 +49,7 @@ impl Sources {
         let mut listed: Vec<Listed> = names
             .into_iter()
             .filter(|(name, also, _)| matches(name, *also))
-            // Events that cannot be opened because there is no PMU are left out; an alias with `?` needs a value first.
+            // Events that no PMU can open are left out; an alias with `?` needs a value first.
             .filter_map(|(name, also, terms)| {
                 let event = self.parse(&name).ok()?.pop()?;
                 Some(Listed { name, also, terms, event })
@@ -67,7 +67,7 @@ impl Sources {
 }
 
 impl Listed {
-    /// Words for the kind of event.
+    /// The kind of event in words.
     pub fn kind(&self) -> &str {
         match self.event.class {
             Class::Core if self.terms.is_empty() => "hardware",

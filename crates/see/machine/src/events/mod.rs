@@ -1,4 +1,4 @@
-//! The events a machine can count: what `/sys/bus/event_source/devices` tells, the kernel's own names,
+//! The events that a machine can count: those of `/sys/bus/event_source/devices`, the kernel's own names,
 //! tracepoints; and `perf`'s syntax for naming them.
 //!
 //! ```no_run
@@ -32,18 +32,18 @@ pub use tracefs::mount_tracefs;
 use crate::root::Dir;
 use crate::{CpuSet, Result};
 
-/// Everything on a machine that counts.
+/// All event sources of a machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sources {
     /// Performance-monitoring units, by name.
     pub pmus: Vec<Pmu>,
-    /// Tracepoints, by `subsystem:name`, with their id; `None` where tracefs was not or cannot be read.
+    /// Tracepoints, by `subsystem:name`, with their id; `None` if tracefs was not or cannot be read.
     pub tracepoints: Option<BTreeMap<String, u64>>,
     /// Why tracefs could not be read.
     pub no_tracefs: Option<String>,
     /// The CPU's model.
     pub model: Model,
-    /// What a reader should hear: files that were there but made no sense and were left out.
+    /// Warnings for the user: files that were malformed and left out.
     pub warnings: Vec<String>,
 }
 
@@ -52,17 +52,17 @@ pub struct Sources {
 pub struct Pmu {
     /// Its directory's name.
     pub name: String,
-    /// What `perf_event_attr.type` takes for it.
+    /// Its number in `perf_event_attr.type`.
     pub kind: u32,
-    /// The CPUs it is in, for one of several kinds of core (`cpus`).
+    /// Its CPUs, if it belongs to one of several kinds of core (`cpus`).
     pub cpus: Option<CpuSet>,
-    /// The CPUs to count on, one for each thing counted, such as a package (`cpumask`).
+    /// The CPUs to count on, one for each unit counted, such as a package (`cpumask`).
     pub cpumask: Option<CpuSet>,
     /// Fields of its events (`format/`).
     pub formats: BTreeMap<String, Format>,
-    /// Events it has names for (`events/`), in order.
+    /// Events with names (`events/`), in order.
     pub aliases: Vec<Alias>,
-    /// Instructions it can issue a cycle (`caps/slots`, Arm).
+    /// Instructions it can issue per cycle (`caps/slots`, Arm).
     pub slots: Option<u32>,
 }
 
@@ -71,17 +71,17 @@ pub struct Pmu {
 pub struct Alias {
     /// The name.
     pub name: String,
-    /// What it stands for, as in `event=0x3c,umask=0x00`.
+    /// Its definition, as in `event=0x3c,umask=0x00`.
     pub terms: String,
     /// The unit of its scaled counts, as in `Joules`.
     pub unit: Option<String>,
-    /// What a count is multiplied by to be of that unit.
+    /// The factor that converts a count to that unit.
     pub scale: Option<f64>,
 }
 
 impl Pmu {
-    /// Whether it counts what a core executes: `cpu` on most machines, one for each kind of core (with a
-    /// file `cpus`) on others, `cpum_cf` on s390.
+    /// Whether it counts the events of a core: `cpu` on most machines, one for each kind of core (with a file
+    /// `cpus`) on others, `cpum_cf` on s390.
     pub fn is_core(&self) -> bool {
         self.name == "cpu" || self.name == "cpum_cf" || self.cpus.is_some()
     }
@@ -90,37 +90,37 @@ impl Pmu {
 /// An event that can be opened.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// Its name, as it was asked for.
+    /// Its name, as requested.
     pub name: String,
     /// The unit of its scaled counts; none for a bare number.
     pub unit: Option<String>,
-    /// What a count is multiplied by to be of that unit.
+    /// The factor that converts a count to that unit.
     pub scale: f64,
-    /// What is not counted.
+    /// The modes that are excluded.
     pub exclude: Exclude,
-    /// What counts it.
+    /// The kind of counter.
     pub class: Class,
-    /// Whether it happens in the kernel alone, so that counting user mode alone counts nothing.
+    /// Whether it happens only in the kernel, so that counting user mode alone counts nothing.
     pub only_in_kernel: bool,
     /// One, or one for each kind of core or each instance of a unit.
     pub encodings: Vec<Encoding>,
 }
 
-/// What counts an event.
+/// The kind of counter of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// The kernel.
     Software,
     /// A tracepoint.
     Tracepoint,
-    /// Each CPU's own hardware.
+    /// Hardware of each CPU.
     Core,
     /// Hardware that several CPUs share, or the kernel on behalf of a CPU and not of a thread.
     Shared,
 }
 
 impl Class {
-    /// A word for it.
+    /// Its name in tables.
     pub fn word(self) -> &'static str {
         match self {
             Class::Software => "software",
@@ -131,7 +131,7 @@ impl Class {
     }
 }
 
-/// How an event is opened on one PMU.
+/// The encoding of an event on one PMU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoding {
     /// The PMU, for messages.
@@ -140,11 +140,11 @@ pub struct Encoding {
     pub kind: u32,
     /// `perf_event_attr.config` to `config3`.
     pub config: Config,
-    /// The CPUs it is opened on; all CPUs where the file is missing.
+    /// The CPUs it is opened on; `None` is all CPUs.
     pub cpus: Option<CpuSet>,
 }
 
-/// Modes that are not counted: `:u` leaves out kernel and hypervisor, `:k` user and hypervisor.
+/// Modes that are not counted: `:u` excludes kernel and hypervisor, `:k` user and hypervisor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exclude {
     /// User mode.
@@ -160,16 +160,16 @@ pub struct Exclude {
 }
 
 impl Sources {
-    /// Reads what a machine can count below a root directory.
+    /// Reads the events of a machine below a root directory.
     ///
     /// # Errors
-    /// The root cannot be opened. A machine without `/sys/bus/event_source` has no PMUs, which is no
+    /// The root cannot be opened. A machine without `/sys/bus/event_source` has no PMUs, which is not an
     /// error.
     pub fn read(root: &Path) -> Result<Sources> {
         Sources::read_some(root, |_, _| true)
     }
 
-    /// Reads only what the cores can count: a large server has hundreds of other PMUs.
+    /// Reads only the cores' PMUs: a large server has hundreds of other PMUs.
     ///
     /// # Errors
     /// The root cannot be opened.
@@ -194,8 +194,8 @@ impl Sources {
         Ok(sources)
     }
 
-    /// Reads the tracepoints that a list of events names (`sched:sched_switch`, `sched:*`), or for `*:*` all
-    /// of them, which are some thousand small files.
+    /// Reads the tracepoints that a list of events names (`sched:sched_switch`, `sched:*`). `*:*` reads all
+    /// of them, some thousand small files.
     pub fn read_tracepoints(&mut self, root: &Path, list: &str) {
         let Ok(dir) = Dir::root(root) else { return };
         let mut buf = Vec::new();
@@ -229,12 +229,12 @@ impl Sources {
         }
     }
 
-    /// The PMUs of the cores; none where the machine shows none, as most virtual ones do.
+    /// The PMUs of the cores; empty if the machine exposes none, as most virtual ones do.
     pub fn cores(&self) -> impl Iterator<Item = &Pmu> {
         self.pmus.iter().filter(|p| p.is_core())
     }
 
-    /// The PMU of a name.
+    /// The PMU with this name.
     pub fn pmu(&self, name: &str) -> Option<&Pmu> {
         self.pmus.iter().find(|p| p.name == name)
     }
@@ -263,7 +263,7 @@ fn read_pmu(name: String, dir: &Dir, buf: &mut Vec<u8>, warnings: &mut Vec<Strin
     if let Some(events) = dir.dir("events") {
         let mut names = events.names();
         names.sort();
-        // `energy-pkg.scale` and its like describe `energy-pkg`.
+        // `energy-pkg.scale` and similar files describe `energy-pkg`.
         for event in names.into_iter().filter(|n| !n.contains('.') || is_event(n)) {
             let Some(terms) = events.read(&event, buf).map(|t| t.trim().to_string()) else { continue };
             let word = |ending: &str, buf: &mut Vec<u8>| {
@@ -275,7 +275,7 @@ fn read_pmu(name: String, dir: &Dir, buf: &mut Vec<u8>, warnings: &mut Vec<Strin
             pmu.aliases.push(Alias { name: event, terms, unit, scale });
         }
     }
-    // Written as 0x00000005; 0 is what a PMU that does not know says.
+    // Written as 0x00000005; a PMU that does not know the number reports 0.
     let slots = dir
         .read("caps/slots", buf)
         .and_then(|t| u32::from_str_radix(t.trim().trim_start_matches("0x"), 16).ok());
@@ -283,15 +283,15 @@ fn read_pmu(name: String, dir: &Dir, buf: &mut Vec<u8>, warnings: &mut Vec<Strin
     Some(pmu)
 }
 
-/// Whether a name with a point is an event's and not a description of another.
+/// Whether a name with a dot is an event and not a description of another.
 fn is_event(name: &str) -> bool {
     const ABOUT: [&str; 5] = ["unit", "scale", "per-pkg", "snapshot", "percore"];
     name.rsplit_once('.').is_some_and(|(event, ending)| !event.is_empty() && !ABOUT.contains(&ending))
 }
 
-/// Only of the first CPU: those of all are megabytes.
+/// Reads the first CPU only: the entries of all CPUs are megabytes.
 fn model(dir: &Dir, buf: &mut Vec<u8>) -> Model {
-    // The rest of a file longer than a page is not wanted.
+    // The first page is enough.
     let _ = dir.head("proc/cpuinfo", buf);
     let text = String::from_utf8_lossy(buf);
     let (cpus, _) = crate::parse_cpuinfo(text.split("\n\n").next().unwrap_or(""));

@@ -9,7 +9,7 @@ pub const TYPE_TRACEPOINT: u32 = 2;
 /// `PERF_TYPE_HW_CACHE`.
 pub const TYPE_CACHE: u32 = 3;
 
-/// A name, another one for the same, and `config`.
+/// A name, another name of the event, and `config`.
 pub(super) type Named = (&'static str, &'static str, u64);
 
 /// `enum perf_hw_id`.
@@ -71,8 +71,7 @@ pub(super) fn is_clock(config: u64) -> bool {
     config < 2
 }
 
-/// Software events that happen inside the kernel alone: whoever may not count the kernel cannot
-/// count them.
+/// Software events that happen only in the kernel: users that may not count the kernel cannot count them.
 pub(super) fn only_in_kernel(config: u64) -> bool {
     matches!(config, 3 | 4 | 11)
 }

@@ -1,4 +1,4 @@
-//! `perf`'s way of naming events: `cycles`, `LLC-loads:u`, `r01c2`, `cpu/event=0x3c,umask=1/k`,
+//! `perf`'s syntax for events: `cycles`, `LLC-loads:u`, `r01c2`, `cpu/event=0x3c,umask=1/k`,
 //! `power/energy-pkg/`, `uncore_imc/cas_count_read/`, `sched:sched_switch`, `sched:*`.
 
 use glob::Pattern;
@@ -9,48 +9,48 @@ use super::{Class, Encoding, Event, Exclude, Pmu, Sources, Term, Value};
 use super::{TYPE_CACHE, TYPE_HARDWARE, TYPE_SOFTWARE, TYPE_TRACEPOINT};
 use crate::CpuSet;
 
-/// An event that cannot be counted here, or is none.
+/// An event that is unknown or cannot be counted here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("event `{event}`: {problem}")]
 pub struct EventError {
-    /// What was asked for.
+    /// The requested event.
     pub event: String,
-    /// What is wrong.
+    /// The reason.
     pub problem: Problem,
 }
 
-/// What is wrong with an event.
+/// Why an event cannot be counted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// It needs a core's PMU, and this machine has none.
     #[error("this machine shows no hardware PMU")]
     NoPmu,
-    /// No such name.
-    #[error("there is no event of this name; `ncpu counters --list` shows those there are")]
+    /// Unknown name.
+    #[error("unknown event; `ncpu counters --list` lists all events")]
     Unknown,
-    /// No such PMU.
-    #[error("there is no PMU `{0}`; the PMUs are {1}")]
+    /// Unknown PMU.
+    #[error("unknown PMU `{0}`; expected one of {1}")]
     UnknownPmu(String, String),
-    /// No such field or event of the PMU.
+    /// The PMU lacks this field or event.
     #[error("PMU `{pmu}` has no field or event `{term}`; it has {has}")]
     UnknownTerm {
         /// The PMU.
         pmu: String,
-        /// What was asked for.
+        /// The requested field or event.
         term: String,
-        /// What there is.
+        /// The PMU's fields and events.
         has: String,
     },
-    /// The value does not fit, or is none.
+    /// The value is too large, or not a number.
     #[error("`{0}` must be a number of at most {1:#x}")]
     Value(String, u64),
     /// The field must be given.
     #[error("give a value for `{0}`")]
     Asked(String),
-    /// It is no event at all.
+    /// Invalid syntax.
     #[error("expected {0}")]
     Syntax(&'static str),
-    /// A modifier that is not one of ours.
+    /// An unknown modifier.
     #[error(
         "modifier `{0}`: u, k, h, G and H choose what is counted; others are for sampling, which `ncpu run` does"
     )]
@@ -62,10 +62,10 @@ pub enum Problem {
 
 impl Sources {
     /// The events of a list separated by commas, in its order. A name with `*` or `?` stands for every
-    /// tracepoint it matches.
+    /// tracepoint that it matches.
     ///
     /// # Errors
-    /// The first that is no event or cannot be counted on this machine.
+    /// The first event that is invalid or cannot be counted on this machine.
     pub fn parse(&self, list: &str) -> Result<Vec<Event>, EventError> {
         let mut events = Vec::new();
         for word in split(list) {
@@ -74,11 +74,11 @@ impl Sources {
         Ok(events)
     }
 
-    /// As [`parse`](Sources::parse), but what only a core's PMU could count and this machine has none for
-    /// is given back by name instead.
+    /// As [`parse`](Sources::parse), but events that only a missing core PMU could count are returned by name
+    /// instead.
     ///
     /// # Errors
-    /// The first that is no event.
+    /// The first invalid event.
     pub fn parse_present(&self, list: &str) -> Result<(Vec<Event>, Vec<String>), EventError> {
         let (mut events, mut absent) = (Vec::new(), Vec::new());
         for word in split(list) {
@@ -116,7 +116,7 @@ impl Sources {
         }
     }
 
-    /// Software, generic hardware and cache events, `rNNNN`, and names that a PMU or the model knows.
+    /// Software, generic hardware and cache events, `rNNNN`, and names of a PMU or the model.
     fn named(&self, word: &str, name: &str) -> Result<Event, Problem> {
         if let Some(config) = find(&names::SOFTWARE, name) {
             let clock = names::is_clock(config);
@@ -140,7 +140,7 @@ impl Sources {
                 encodings => Ok(event(word, Class::Core, encodings)),
             };
         }
-        // The names that the cores' own PMUs have, then those of the model, then all the others'.
+        // First the names of the cores' own PMUs, then those of the model, then those of all other PMUs.
         let has = |pmu: &&Pmu| pmu.aliases.iter().any(|a| a.name == name);
         if let Some(pmu) = self.cores().find(has) {
             return self.of_pmu(word, &pmu.name, name, Exclude::default());
@@ -155,13 +155,13 @@ impl Sources {
         }
     }
 
-    /// The PMU whose events the model is known for: on a hybrid machine the fast cores'.
+    /// The PMU that the model's known events belong to: on a hybrid machine the fast cores'.
     pub(super) fn known_by(&self) -> Option<&Pmu> {
         self.pmu("cpu").or_else(|| self.pmu("cpu_core"))
     }
 
-    /// A generic event on every kind of core. Where there are several, the PMU's type goes into the upper
-    /// half of `config` (`PERF_PMU_TYPE_SHIFT`).
+    /// A generic event on every kind of core. With several kinds, the PMU's type goes into the upper half of
+    /// `config` (`PERF_PMU_TYPE_SHIFT`).
     pub(super) fn generic(&self, kind: u32, config: u64) -> Result<Vec<Encoding>, Problem> {
         let cores: Vec<_> = self.cores().collect();
         match cores.as_slice() {
@@ -235,12 +235,12 @@ impl Sources {
     }
 }
 
-/// Sets the fields of an event; a name of the PMU's own first stands for its fields.
+/// Sets the fields of an event; a leading event name of the PMU stands for its fields.
 fn fill(pmu: &Pmu, fields: &[Term], config: &mut [u64; 4], out: &mut Event) -> Result<(), Problem> {
     let mut asked: Vec<String> = Vec::new();
     let alias = |term: &Term| pmu.aliases.iter().find(|a| term.value == Value::None && a.name == term.name);
     for alias in fields.iter().filter_map(alias) {
-        // A file of the kernel's that makes no sense is as good as a name it does not have.
+        // A malformed file of the kernel counts as a missing name.
         for term in terms(&alias.terms).map_err(|_| unknown(pmu, &alias.name))? {
             if term.value == Value::Asked {
                 asked.push(term.name);
@@ -273,7 +273,7 @@ fn set(pmu: &Pmu, term: &Term, config: &mut [u64; 4]) -> Result<(), Problem> {
     } else if let Some(word) = config_word(&term.name) {
         config[word] = value(u64::MAX)?;
     } else if term.name != "period" {
-        // A period is for sampling; the kernel's own names may carry one.
+        // A period is for sampling; the kernel's own names may contain one.
         return Err(unknown(pmu, &term.name));
     }
     Ok(())
@@ -301,7 +301,7 @@ fn encoding(pmu: &str, kind: u32, config: u64) -> Encoding {
     Encoding { pmu: pmu.into(), kind, config: [config, 0, 0, 0], cpus: None }
 }
 
-/// Whether a PMU is meant by a name: its own, with or without `uncore_`, and without its number.
+/// Whether a name denotes a PMU: its full name, with or without `uncore_`, and without its number.
 fn is_instance(pmu: &str, name: &str) -> bool {
     [pmu, pmu.strip_prefix("uncore_").unwrap_or(pmu)].into_iter().any(|pmu| {
         pmu.strip_prefix(name).is_some_and(|rest| {

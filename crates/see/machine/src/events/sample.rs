@@ -1,8 +1,8 @@
-//! Samples of memory accesses, as a perf event leaves them in its ring buffer: `perf_event_header` and
-//! `union perf_mem_data_src` of the kernel's `include/uapi/linux/perf_event.h`.
+//! Samples of memory accesses in a perf event's ring buffer: `perf_event_header` and `union
+//! perf_mem_data_src` of the kernel's `include/uapi/linux/perf_event.h`.
 
-/// `PERF_SAMPLE_*` that a sampler of memory accesses asks for. The kernel writes the fields in the order of
-/// the list in `perf_event.h`, eight bytes each: IP, TID, ADDR, CPU, WEIGHT, DATA_SRC.
+/// The `PERF_SAMPLE_*` flags for memory accesses. The kernel writes the fields in the order of the list in
+/// `perf_event.h`, eight bytes each: IP, TID, ADDR, CPU, WEIGHT, DATA_SRC.
 pub const SAMPLE_TYPE: u64 =
     SAMPLE_IP | SAMPLE_TID | SAMPLE_ADDR | SAMPLE_CPU | SAMPLE_WEIGHT | SAMPLE_DATA_SRC;
 const SAMPLE_IP: u64 = 1 << 0;
@@ -18,14 +18,14 @@ const RECORD_THROTTLE: u32 = 5;
 const RECORD_SAMPLE: u32 = 9;
 const RECORD_LOST_SAMPLES: u32 = 13;
 
-/// What a record tells.
+/// A record of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// An access.
     Sample(Sample),
-    /// So many records found the ring full, or were lost by the hardware.
+    /// The number of records that found the ring full, or were lost by the hardware.
     Lost(u64),
-    /// The kernel held the event back: there were more samples than `perf_event_max_sample_rate`.
+    /// The kernel throttled the event: there were more samples than `perf_event_max_sample_rate`.
     Throttled,
 }
 
@@ -38,17 +38,17 @@ pub struct Sample {
     pub pid: u32,
     /// Thread.
     pub tid: u32,
-    /// Address accessed; 0 where the hardware did not tell it.
+    /// Accessed address; 0 if the hardware did not report it.
     pub address: u64,
     /// CPU.
     pub cpu: u32,
-    /// Cycles a load took, where the hardware tells.
+    /// Cycles of a load, if the hardware reports them.
     pub weight: u64,
     /// Where the data came from.
     pub source: DataSource,
 }
 
-/// `perf_event_attr`'s answer to where the data of an access came from.
+/// The data source of an access, as in `perf_mem_data_src`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DataSource(pub u64);
 
@@ -67,64 +67,65 @@ impl DataSource {
         self.field(0, 5) & 0x04 != 0
     }
 
-    /// Whether nothing at all is known of it: this kernel does not decode what the hardware says.
+    /// Whether it is completely unknown: this kernel does not decode the hardware's report.
     pub fn unknown(self) -> bool {
         !self.load() && !self.store()
     }
 
-    /// Whether it came by a locked instruction (`PERF_MEM_LOCK_LOCKED`).
+    /// Whether a locked instruction made the access (`PERF_MEM_LOCK_LOCKED`).
     pub fn locked(self) -> bool {
         self.field(24, 2) & 0x02 != 0
     }
 
-    /// Whether another cache held the line modified and had to give it (`PERF_MEM_SNOOP_HITM`), which is
-    /// what sharing a written line costs; and where that cache is.
+    /// Whether another cache held the line modified and had to supply it (`PERF_MEM_SNOOP_HITM`), which is
+    /// the cost of sharing a written line; and the place of that cache.
     pub fn hitm(self) -> Option<Hitm> {
         let hit = self.load() && self.field(19, 5) & 0x10 != 0;
         hit.then(|| if self.remote() { Hitm::Remote } else { Hitm::Local })
     }
 
     /// Whether the data came from another node: by the older bits (`PERF_MEM_LVL_REM_CCE1`, `_CCE2`,
-    /// `_REM_RAM1`, `_RAM2`), or by the newer, where a hop of `PERF_MEM_HOPS_0` stays in the node (another
-    /// core complex of an AMD package).
+    /// `_REM_RAM1`, `_RAM2`), or by the newer ones, where a hop of `PERF_MEM_HOPS_0` stays in the node
+    /// (another core complex of an AMD package).
     pub fn remote(self) -> bool {
         const OTHER_CORE_OF_NODE: u64 = 1;
         let older = self.field(5, 14) & (0x100 | 0x200 | 0x400 | 0x800) != 0;
         older || self.field(37, 1) != 0 && self.field(43, 3) != OTHER_CORE_OF_NODE
     }
 
-    /// Whether memory gave the data, no cache (`PERF_MEM_LVL_LOC_RAM`, `_REM_RAM*`, `PERF_MEM_LVLNUM_RAM`).
+    /// Whether memory supplied the data and not a cache (`PERF_MEM_LVL_LOC_RAM`, `_REM_RAM*`,
+    /// `PERF_MEM_LVLNUM_RAM`).
     pub fn memory(self) -> bool {
         self.field(5, 14) & (0x80 | 0x100 | 0x200) != 0 || self.field(33, 4) == 0x0d
     }
 }
 
-/// Where the cache was that held a line modified.
+/// The place of the cache that held a line modified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hitm {
     /// On the same node.
     Local,
-    /// On another.
+    /// On another node.
     Remote,
 }
 
-/// Bytes that are no record: the rest of them cannot be read either.
+/// Malformed bytes: the bytes after them cannot be read either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("byte {at} of the ring buffer: a record of {size} bytes where {left} are left")]
 pub struct Damaged {
-    /// Where.
+    /// The offset.
     pub at: usize,
-    /// What it says its size is.
+    /// The size in its header.
     pub size: usize,
-    /// Bytes there are.
+    /// The number of bytes left.
     pub left: usize,
 }
 
-/// Reads the records of a ring buffer, the oldest first, whose samples have the fields of [`SAMPLE_TYPE`].
-/// Kinds of records that tell nothing of accesses are passed over.
+/// Reads the records of a ring buffer, oldest first. Samples must have the fields of [`SAMPLE_TYPE`]. Records
+/// of other kinds are skipped.
 ///
 /// # Errors
-/// [`Damaged`], after all records before were taken.
+/// [`Damaged`], after all earlier records were taken.
 pub fn records(bytes: &[u8], mut take: impl FnMut(Record)) -> Result<(), Damaged> {
     let mut at = 0;
     while at < bytes.len() {
@@ -181,7 +182,7 @@ mod tests {
         out
     }
 
-    fn of(s: &Sample) -> Vec<u8> {
+    fn encode(s: &Sample) -> Vec<u8> {
         let pair = |a: u32, b: u32| {
             let (a, b) = (a.to_ne_bytes(), b.to_ne_bytes());
             u64::from_ne_bytes([a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]])
@@ -212,11 +213,11 @@ mod tests {
             source: DataSource(0x68100142),
         };
         let mut bytes = record(1, &[0; 12]);
-        bytes.extend(of(&s));
+        bytes.extend(encode(&s));
         bytes.extend(record(2, &[5, 17]));
         bytes.extend(record(13, &[4]));
         bytes.extend(record(5, &[0, 1, 2]));
-        bytes.extend(of(&Sample { address: 0, ..s }));
+        bytes.extend(encode(&Sample { address: 0, ..s }));
         let (found, end) = all(&bytes);
         let expected = [
             Record::Sample(s),
@@ -230,7 +231,7 @@ mod tests {
 
     #[test]
     fn damage_ends_the_reading_and_is_told() {
-        let good = of(&Sample { ip: 1, ..Sample::default() });
+        let good = encode(&Sample { ip: 1, ..Sample::default() });
         for (bad, size) in [
             (record(9, &[1, 2, 3]), 32),
             (vec![9, 0, 0, 0, 0, 0, 0, 0], 0),
@@ -239,7 +240,7 @@ mod tests {
             (vec![1, 2, 3], 8),
         ] {
             let bytes = [good.clone(), bad.clone(), good.clone()].concat();
-            // A short tail is the end of the bytes.
+            // A short tail must be at the end of the bytes.
             let bytes = if bad.len() < HEADER { [good.clone(), bad.clone()].concat() } else { bytes };
             let (found, end) = all(&bytes);
             assert_eq!(found.len(), 1, "{bad:?}");
@@ -255,7 +256,7 @@ mod tests {
         let (load, store, hitm, hit) = (0x02, 0x04, 0x10, 0x04);
         assert_eq!(source(load, L3_HIT, hitm, 0, 0).hitm(), Some(Hitm::Local));
         assert_eq!(source(load, REM_CCE1_HIT, hitm, 0, 0).hitm(), Some(Hitm::Remote));
-        // Intel since Skylake tells both; AMD's near core complex is of the node, a far one is not.
+        // Intel since Skylake reports both; AMD's near core complex belongs to the node, a far one does not.
         assert_eq!(source(load, L3_HIT, hitm, 1, 0).hitm(), Some(Hitm::Remote));
         assert_eq!(source(load, 0x02, hitm, 1, 1).hitm(), Some(Hitm::Local));
         assert_eq!(source(load, 0x02, hitm, 1, 2).hitm(), Some(Hitm::Remote));
@@ -269,7 +270,7 @@ mod tests {
         // PERF_MEM_NA: every field not available.
         let na = DataSource(0x01 | 0x01 << 5 | 0x01 << 19 | 0x01 << 24 | 0x01 << 26);
         assert!(na.unknown() && na.hitm().is_none() && !na.locked());
-        // What perf script prints as "|OP LOAD|LVL L1 hit|SNP None|TLB L1 or L2 hit|LCK Yes".
+        // The sample that perf script prints as "|OP LOAD|LVL L1 hit|SNP None|TLB L1 or L2 hit|LCK Yes".
         let locked = DataSource(0x02 | (0x08 | 0x02) << 5 | 0x02 << 19 | 0x02 << 24 | 0x1a << 26);
         assert!(locked.load() && locked.locked() && !locked.memory() && !locked.remote());
         assert!(source(load, 0x80 | 0x02, hit, 0, 0).memory());
@@ -293,11 +294,11 @@ mod tests {
                     ip, pid, tid: pid ^ 5, address, cpu, weight: ip ^ source, source: DataSource(source),
                 })
                 .collect();
-            let bytes: Vec<u8> = samples.iter().flat_map(of).collect();
+            let bytes: Vec<u8> = samples.iter().flat_map(encode).collect();
             let (found, end) = all(&bytes);
             prop_assert_eq!(end, Ok(()));
             prop_assert_eq!(&found, &samples.iter().copied().map(Record::Sample).collect::<Vec<_>>());
-            // Cut anywhere, what is whole is still read.
+            // Cut anywhere, complete records are still read.
             let keep = cut.index(bytes.len() + 1);
             let (part, _) = all(&bytes[..keep]);
             prop_assert_eq!(&part[..], &found[..keep / 56]);

@@ -1,7 +1,7 @@
-//! Records of a perf event's ring, as perf_event_open(2) describes them: samples with their stacks, and what became of
-//! the processes they were taken in.
+//! Records of a perf event's ring, as perf_event_open(2) describes them: samples with their stacks, and the
+//! life of their processes.
 
-/// What a record tells.
+/// A record of the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// A thread on CPU. Frames are addresses, innermost first.
@@ -15,7 +15,7 @@ pub enum Record {
         /// Frames in user code.
         user: Vec<u64>,
     },
-    /// A thread has a name now.
+    /// A thread got a name.
     Name {
         /// Its process.
         pid: u32,
@@ -40,7 +40,7 @@ pub enum Record {
         /// Its number.
         tid: u32,
     },
-    /// So many records found the ring full.
+    /// The number of records that found the ring full.
     Lost(u64),
 }
 
@@ -51,19 +51,19 @@ const PERF_RECORD_EXIT: u32 = 4;
 const PERF_RECORD_FORK: u32 = 7;
 const PERF_RECORD_SAMPLE: u32 = 9;
 
-/// The smallest of the words that part a stack: addresses lie below.
+/// The smallest marker word in a stack: addresses lie below.
 const CONTEXT: u64 = -4095i64 as u64;
-/// From here on frames are the program's (`PERF_CONTEXT_USER`).
+/// The following frames are the program's (`PERF_CONTEXT_USER`).
 const USER: u64 = -512i64 as u64;
-/// From here on frames are the kernel's (`PERF_CONTEXT_KERNEL`).
+/// The following frames are the kernel's (`PERF_CONTEXT_KERNEL`).
 const KERNEL: u64 = -128i64 as u64;
 
-/// The fields that samples must have to be read here: `PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CALLCHAIN`. Events must
-/// have `sample_id_all` too, so that the other records end with the first two of these fields.
+/// The fields that samples must have: `PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CALLCHAIN`. Events
+/// need `sample_id_all` too, so that the other records end with the first two of these fields.
 pub const SAMPLE_TYPE: u64 = 1 << 1 | 1 << 2 | 1 << 5;
 
-/// Hands over the records of a ring with their times, in nanoseconds of the event's clock; returns the number of bytes at the
-/// end that are no record.
+/// Calls `each` with the records of a ring and their times, in nanoseconds of the event's clock. Returns the
+/// number of bytes at the end that do not form a record.
 pub fn parse(bytes: &[u8], mut each: impl FnMut(u64, Record)) -> usize {
     let mut rest = bytes;
     // struct perf_event_header: u32 type, u16 misc, u16 size
@@ -77,7 +77,7 @@ pub fn parse(bytes: &[u8], mut each: impl FnMut(u64, Record)) -> usize {
     rest.len()
 }
 
-/// A sample has its time behind its thread; other records end with it (`struct sample_id`).
+/// A sample has its time after its thread; other records end with it (`struct sample_id`).
 fn time(kind: u32, body: &[u8]) -> Option<u64> {
     match kind {
         PERF_RECORD_SAMPLE => u64_at(body, 8),
@@ -85,7 +85,7 @@ fn time(kind: u32, body: &[u8]) -> Option<u64> {
     }
 }
 
-#[allow(non_upper_case_globals)] // the kernel's names
+#[allow(non_upper_case_globals)] // The kernel's names.
 fn record(kind: u32, body: &[u8]) -> Option<Record> {
     let (pid, second) = (u32_at(body, 0)?, u32_at(body, 4)?);
     Some(match kind {

@@ -1,4 +1,4 @@
-//! Machines of sysfs trees: an Intel server, a hybrid, AMD, Arm, and one without a PMU.
+//! Sysfs trees of machines: an Intel server, a hybrid, AMD, Arm, and one without a PMU.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -9,7 +9,8 @@ use tempfile::TempDir;
 use super::*;
 use ncpu_machine_trees::put;
 
-/// Writes a tree: `PATH TEXT` a line, paths below `sys/bus/event_source/devices` unless they begin with `/`.
+/// Writes a tree: `PATH TEXT` per line, paths below `sys/bus/event_source/devices` unless they begin with
+/// `/`.
 fn tree(files: &str) -> (TempDir, Sources) {
     let root = TempDir::new().unwrap();
     for line in files.lines().map(str::trim).filter(|l| !l.is_empty()) {
@@ -191,7 +192,7 @@ fn a_hybrid_machine_opens_one_event_for_each_kind_of_core() {
     assert_eq!(cycles.encodings[1].cpus, Some((0..16).collect()));
     assert_eq!(opened(&one(&m, "LLC-loads")), [(3, 10 << 32 | 2, 0), (3, 4 << 32 | 2, 0)]);
     assert_eq!(opened(&one(&m, "r3c")), [(10, 0x3c, 0), (4, 0x3c, 0)]);
-    // Page walks are known of the fast cores only.
+    // Page walks are known for the fast cores only.
     assert_eq!(opened(&one(&m, "dtlb_load_misses.walk_active")), [(4, 0x0100_1012, 0)]);
     assert_eq!(m.width().slots, 6);
 }
@@ -293,12 +294,12 @@ fn without_a_pmu_software_events_are_there_and_the_rest_is_told() {
 fn what_is_wrong_is_told() {
     let (_root, m) = tree(SKYLAKE_SERVER);
     let problem = |name: &str| m.parse(name).unwrap_err().to_string();
-    assert!(problem("cycels").contains("no event of this name"));
+    assert!(problem("cycels").contains("unknown event"));
     assert!(problem("cpu/evnt=1/").contains("no field or event `evnt`"));
     assert!(problem("cpu/event=0x1c0/").contains("at most 0xff"));
     assert!(problem("cpu/event=0x3c").contains("second `/`"));
     assert!(problem("cpu//").contains("between the `/`"));
-    assert!(problem("gpu/x/").contains("the PMUs are cpu, power"));
+    assert!(problem("gpu/x/").contains("expected one of cpu, power"));
     assert!(problem("cycles,,instructions").contains("between commas"));
     assert!(problem("{cycles,instructions}").contains("without braces"));
 }

@@ -1,4 +1,4 @@
-//! tracefs, which containers and small machines may lack at its place.
+//! tracefs, which may be missing at its place in containers and small machines.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,7 +8,8 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 use crate::root::Dir;
 
-/// Mounts tracefs nowhere: only the descriptor leads to its root, and the mount goes with the descriptor.
+/// Mounts tracefs without a path: only the descriptor leads to its root, and the mount ends with the
+/// descriptor.
 ///
 /// # Errors
 /// The kernel has no tracefs, or the caller lacks `CAP_SYS_ADMIN`.
@@ -21,8 +22,8 @@ pub fn mount_tracefs() -> io::Result<OwnedFd> {
     Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
-/// The directory of all tracepoints below a root directory, or why it cannot be read. This machine's tracefs is
-/// mounted for the caller where it is not mounted.
+/// The directory of all tracepoints below a root directory, or why it cannot be read. This machine's tracefs
+/// is mounted if it is not mounted yet.
 pub(super) fn events(dir: &Dir, root: &Path) -> Result<Dir, String> {
     let places = ["sys/kernel/tracing/events", "sys/kernel/debug/tracing/events"];
     if let Some(events) = places.iter().find_map(|place| dir.dir(place)) {
@@ -35,14 +36,14 @@ pub(super) fn events(dir: &Dir, root: &Path) -> Result<Dir, String> {
         io::ErrorKind::PermissionDenied => "that takes root".to_string(),
         _ => format!("it cannot be mounted: {e}"),
     })?;
-    Dir::of(mounted, "/sys/kernel/tracing").open_dir("events").map_err(|e| e.to_string())
+    Dir::from_fd(mounted, "/sys/kernel/tracing").open_dir("events").map_err(|e| e.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// In a mount namespace of its own, where an empty file system hides what may be mounted there.
+    /// In a mount namespace of its own, in which an empty file system hides existing mounts.
     #[test]
     fn tracefs_need_not_be_mounted() {
         if !rustix::process::geteuid().is_root() {
@@ -53,9 +54,11 @@ mod tests {
         }
         let before = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         let named = std::thread::spawn(|| {
-            // SAFETY: the thread shares no file descriptors less than before; only its mounts and directories part.
+            // SAFETY: the thread still shares its file descriptors; only its mounts and directories are
+            // separated.
             unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.unwrap();
-            // The root of a chroot is no mount, so those that lie above the two places part, one by one.
+            // A chroot's root need not be a mount, so the mounts above the two places are separated one by
+            // one.
             let mounts = std::fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
             let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
             for point in points.filter(|point| Path::new("/sys/kernel/tracing").starts_with(point)) {

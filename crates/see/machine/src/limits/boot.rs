@@ -1,4 +1,4 @@
-//! What was decided when the kernel was built and booted: hash tables, CPUs, ticks, RCU.
+//! Settings of the kernel's build and boot: hash tables, CPUs, ticks, RCU.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -6,7 +6,7 @@ use std::io::Read;
 use super::files::{Files, field, first};
 use super::{Area, Found, Knob, Reading, Size, Unit};
 
-/// A hash table of the boot log, its boot parameter, and the file of its size where there is one.
+/// A hash table of the boot log, its boot parameter, and the file with its size, if there is one.
 const HASHES: &[(&str, &str, Option<&str>)] = &[
     ("Dentry cache", "dhash_entries", None),
     ("Inode-cache", "ihash_entries", None),
@@ -19,7 +19,7 @@ const HASHES: &[(&str, &str, Option<&str>)] = &[
     ("posixtimers", "", None),
 ];
 
-/// Sizes of hash tables that a boot log tells: name and entries.
+/// Sizes of hash tables in a boot log: name and entries.
 ///
 /// A line is `Dentry cache hash table entries: 131072 (order: 8, 1048576 bytes, linear)`, with or
 /// without the time in front.
@@ -53,7 +53,7 @@ fn boot_log(files: &Files<'_>) -> String {
     text
 }
 
-/// /dev/kmsg gives a record a read, and EAGAIN behind the last one.
+/// /dev/kmsg returns one record per read, and EAGAIN after the last one.
 fn kernel_messages(files: &Files<'_>) -> String {
     const LONGEST: usize = 32 << 20;
     let mut file = match files.dir.open("dev/kmsg") {
@@ -69,7 +69,7 @@ fn kernel_messages(files: &Files<'_>) -> String {
         match file.read(&mut record) {
             Ok(0) => break,
             Ok(n) => text.push_str(&String::from_utf8_lossy(&record[..n])),
-            // The oldest record was overwritten while it was to be read: the next is there.
+            // The oldest record was overwritten before it was read: continue with the next.
             Err(e) if e.raw_os_error() == Some(rustix::io::Errno::PIPE.raw_os_error()) => {}
             Err(_) => break,
         }
@@ -77,7 +77,7 @@ fn kernel_messages(files: &Files<'_>) -> String {
     text
 }
 
-/// The kernel's configuration: /proc/config.gz, else /boot.
+/// The kernel's configuration: /proc/config.gz, otherwise /boot.
 fn config(files: &Files<'_>) -> Option<(String, String)> {
     const LONGEST: u64 = 8 << 20;
     if let Ok(file) = files.dir.open("proc/config.gz") {
@@ -98,7 +98,7 @@ fn option(config: &str, name: &str) -> Option<u64> {
     config.lines().find_map(|l| first(l.strip_prefix(name)?.strip_prefix('=')?))
 }
 
-/// Reads it all; gives the ticks a second.
+/// Reads all of these; returns the ticks per second.
 pub(super) fn read(files: &Files<'_>, size: Size, found: &mut Found) -> Option<u64> {
     hashes(files, found);
     let config = config(files);
@@ -126,7 +126,7 @@ fn hashes(files: &Files<'_>, found: &mut Found) {
         Some(keys.iter().filter_map(|k| of(k)).fold(0, u64::saturating_add))
     };
     let cmdline = files.text("proc/cmdline").unwrap_or_default();
-    // What was asked for on the command line is rounded up, as the kernel does.
+    // The requested size of the command line is rounded up, as in the kernel.
     let asked = |parameter: &str| {
         let words = cmdline.split_ascii_whitespace().take_while(|w| *w != "--");
         let values = words.filter_map(|w| w.strip_prefix(parameter)?.strip_prefix('=')?.parse::<u64>().ok());
@@ -143,7 +143,7 @@ fn hashes(files: &Files<'_>, found: &mut Found) {
             missing.push(name);
             continue;
         };
-        // A negative number there means that the namespace shares the machine's table.
+        // A negative number means that the namespace shares the machine's table.
         let used = match name {
             "Dentry cache" => dentries,
             "Inode-cache" => inodes,
@@ -157,13 +157,13 @@ fn hashes(files: &Files<'_>, found: &mut Found) {
         );
     }
     if missing.len() == HASHES.len() {
-        found.unread.push("no hash tables: the boot log is not to be had (dmesg, /var/log/dmesg)".into());
+        found.unread.push("no hash tables: the boot log is unavailable (dmesg, /var/log/dmesg)".into());
     } else if !missing.is_empty() {
         found.unread.push(format!("sizes of hash tables not found in the boot log: {}", missing.join(", ")));
     }
 }
 
-/// Ticks a second: from the configuration, else by counting jiffies.
+/// Ticks per second: from the configuration, otherwise by counting jiffies.
 fn ticks(files: &Files<'_>, config: Option<&(String, String)>, found: &mut Found) -> Option<u64> {
     let configured = config.and_then(|(text, from)| Some((option(text, "CONFIG_HZ")?, format!("/{from}"))));
     let (hz, source) =
@@ -172,7 +172,7 @@ fn ticks(files: &Files<'_>, config: Option<&(String, String)>, found: &mut Found
     Some(hz)
 }
 
-/// Counts jiffies over 50 ms, and takes the rate the kernel can be built for that is nearest.
+/// Counts jiffies over 50 ms, and takes the nearest rate that the kernel can be built for.
 fn measured(files: &Files<'_>) -> Option<u64> {
     if !files.live {
         return None;
@@ -192,7 +192,7 @@ fn measured(files: &Files<'_>) -> Option<u64> {
     [100, 250, 300, 1000].into_iter().min_by_key(|&hz| (rate - hz as f64).abs() as u64)
 }
 
-/// What the kernel was built for, and what the processors can address.
+/// The limits of the kernel's build, and the address range of the processors.
 fn kernel(files: &Files<'_>, config: Option<&(String, String)>, size: Size, found: &mut Found) {
     if let Some(last) = files.number("sys/devices/system/cpu/kernel_max") {
         found.readings.push(
@@ -280,7 +280,7 @@ fn command_line(files: &Files<'_>, found: &mut Found) {
     }
 }
 
-/// How RCU is tuned. Its parameters are settled at boot.
+/// The tuning of RCU. Its parameters are fixed at boot.
 fn rcu(files: &Files<'_>, found: &mut Found) {
     let dir = "sys/module/rcutree/parameters";
     for name in ["jiffies_till_first_fqs", "jiffies_till_next_fqs"] {

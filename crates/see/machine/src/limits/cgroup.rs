@@ -1,7 +1,7 @@
 //! Limits of control groups, version 1, 2 and both at once.
 //!
-//! A group is bound by its own limit and by those of all groups above it; the tightest wins, and a
-//! row whose limit is not the tightest says so.
+//! A group is bound by its own limit and by those of all groups above it. The tightest applies, and a row
+//! with a looser limit says so.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use super::throttle::{Bandwidth, cpu_max, cpu_quota};
 use super::{Area, Found, Knob, Reading, Scope, Size, Unit};
 use crate::CpuSet;
 
-/// More groups than this are not walked; a line says so.
+/// At most this many groups are walked; a line reports that there were more.
 const MOST: usize = 200_000;
-/// The kernel allows any depth; a loop of symbolic links in a gathered tree has none.
+/// The kernel allows any depth; a loop of symbolic links in a gathered tree would be endless.
 const DEEPEST: usize = 64;
 
 /// A control group.
@@ -25,7 +25,7 @@ pub(super) struct Group {
     pub path: String,
 }
 
-/// The groups of cgroup v2, the root excluded, whose pressure is the machine's.
+/// The groups of cgroup v2, except the root: the root's pressure is the machine's.
 pub(super) fn unified(files: &Files<'_>) -> Vec<Group> {
     let Some(mount) = Mounts::read(files).unified else { return Vec::new() };
     let mut out = walk(files, &mount).0;
@@ -33,7 +33,7 @@ pub(super) fn unified(files: &Files<'_>) -> Vec<Group> {
     out
 }
 
-/// All groups below a mount, each before those in it; and whether that is all.
+/// All groups below a mount, each before its children; and whether the list is complete.
 fn walk(files: &Files<'_>, mount: &str) -> (Vec<Group>, bool) {
     let mut out = vec![Group { dir: mount.into(), path: "/".into() }];
     let mut at = 0;
@@ -57,7 +57,7 @@ fn walk(files: &Files<'_>, mount: &str) -> (Vec<Group>, bool) {
     (out, true)
 }
 
-/// A limit of a group and what goes with it.
+/// A limit of a group and related data.
 struct Limit {
     name: &'static str,
     unit: Unit,
@@ -95,13 +95,13 @@ pub(super) fn read(files: &Files<'_>, size: Size, found: &mut Found) {
     }
 }
 
-/// Reads every group of a hierarchy and tells which limit above each one is tighter.
+/// Reads every group of a hierarchy and notes for each limit which limit above it is tighter.
 fn each(files: &Files<'_>, mount: &str, found: &mut Found, limits: impl Fn(&Group) -> Vec<Limit>) {
     let (groups, all) = walk(files, mount);
     if !all {
         found.unread.push(format!("control groups beyond the first {MOST} of /{mount}"));
     }
-    // limit's name and group -> the tightest limit there, and whose it is
+    // limit's name and group -> the tightest limit there, and its group
     let mut tightest: BTreeMap<(&'static str, String), (u64, String)> = BTreeMap::new();
     for group in groups {
         let above = group.path.rsplit_once('/').map_or("/", |(up, _)| if up.is_empty() { "/" } else { up });
@@ -141,8 +141,8 @@ fn amount(n: u64, unit: Unit) -> String {
     }
 }
 
-/// A file's number, where `max` and v1's largest page-aligned number are none. The outer `None`: no
-/// such file.
+/// A file's number; `max` and v1's largest page-aligned number are unlimited. The outer `None`: the file does
+/// not exist.
 fn maximum(files: &Files<'_>, path: &str) -> Option<Option<u64>> {
     const UNLIMITED_V1: u64 = (i64::MAX as u64) & !0xffff;
     let text = files.text(path)?;
@@ -205,7 +205,7 @@ fn memory2(files: &Files<'_>, g: &Group) -> Vec<Limit> {
     out
 }
 
-/// What of a group's memory is file cache that would be given up without harm.
+/// The part of a group's memory that is file cache, which can be reclaimed without harm.
 fn cache(files: &Files<'_>, g: &Group, key: &str) -> Option<String> {
     let stat = files.text(&format!("{}/memory.stat", g.dir))?;
     let bytes = field(&stat, key).filter(|&n| n >= 1 << 20)?;
@@ -271,8 +271,8 @@ fn cpu1(files: &Files<'_>, g: &Group, size: Size, accounts: Option<&String>) -> 
     vec![bandwidth("cpu.cfs_quota_us", quota, period, &stat, used, knob, size)]
 }
 
-/// CPU bandwidth: how often it was used up, and what would have been enough: what ran and what was
-/// held back, over the periods in which there was something to run.
+/// CPU bandwidth: how often it was used up, and the limit that would have been enough: run time plus
+/// throttled time, over the periods with runnable threads.
 fn bandwidth(
     name: &'static str,
     quota: Option<u64>,
@@ -283,7 +283,7 @@ fn bandwidth(
     size: Size,
 ) -> Limit {
     let b = Bandwidth::parse(stat);
-    // Where nobody counted what ran: at least the quota, in each period that used it up.
+    // Without accounting of run time: at least the quota, in each period that used it up.
     let used_us =
         used_us.or(quota.map(|milli| (milli as f64 / 1000.0 * period as f64 * b.throttled as f64) as u64));
     let enough = used_us.filter(|_| quota.is_some() && b.throttled > 0 && b.periods > 0).map(|used| {
@@ -311,7 +311,7 @@ fn bandwidth(
     }
 }
 
-/// CPUs a group may use, where they are not all.
+/// The CPUs that a group may use, if these are not all.
 fn cpuset(files: &Files<'_>, g: &Group, size: Size, effective: &str) -> Vec<Limit> {
     let path = format!("{}/cpuset.cpus", g.dir);
     let Some(own) = files.text(&path).filter(|t| !t.trim().is_empty()) else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! Reading the small files this module is made of, and remembering which were refused.
+//! Reads the small files of this module, and records which were refused.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::root::Dir;
 
-/// No file read here comes near this; /proc/PID/maps of a large process is counted, not kept.
+/// No file read here comes near this size; /proc/PID/maps of a large process is counted, not kept.
 const LONGEST: u64 = 16 << 20;
 
 /// The files below a root.
@@ -28,7 +28,7 @@ impl<'a> Files<'a> {
         Files { dir, live, refused: RefCell::default(), closed: Cell::new(0) }
     }
 
-    /// The text of a file; `None` where there is none or it is refused, which is remembered.
+    /// The text of a file; `None` if it does not exist or is refused, which is recorded.
     pub fn text(&self, name: &str) -> Option<String> {
         match self.fetch(name) {
             Ok(text) => Some(text),
@@ -41,7 +41,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// The text of a file, or why there is none.
+    /// The text of a file, or the error.
     pub fn fetch(&self, name: &str) -> Result<String, Errno> {
         let file = self.dir.open(name)?;
         let mut bytes = Vec::new();
@@ -56,17 +56,17 @@ impl<'a> Files<'a> {
         self.text(name).and_then(|t| first(&t))
     }
 
-    /// Remembers what could not be read.
+    /// Records a file that could not be read.
     pub fn refuse(&self, name: &str, why: &str) {
         self.refused.borrow_mut().insert(name.into(), why.into());
     }
 
-    /// Remembers a process whose files may not be read.
+    /// Records a process whose files are not readable.
     pub fn refuse_process(&self) {
         self.closed.set(self.closed.get() + 1);
     }
 
-    /// What could not be read, a line for each reason.
+    /// The files that could not be read, a line for each reason.
     pub fn denied(&self) -> Vec<String> {
         let mut by_reason: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (name, why) in self.refused.borrow().iter() {
@@ -92,7 +92,7 @@ pub(super) fn first<T: FromStr>(text: &str) -> Option<T> {
     text.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// The number behind a word that starts a line: `MemTotal: 4096 kB`.
+/// The number after a word that starts a line: `MemTotal: 4096 kB`.
 pub(super) fn field(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|l| first(l.strip_prefix(key)?))
 }

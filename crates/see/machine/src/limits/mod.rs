@@ -1,7 +1,6 @@
-//! What a machine's software may use at most, against what it uses: limits of the kernel, of
-//! cgroups and of processes.
+//! Limits of a machine's software and their use: limits of the kernel, of cgroups and of processes.
 //!
-//! This only reads. `ncpu_report::limits` says what a machine of that size needs.
+//! This module only reads. `ncpu_report::limits` computes the needs of a machine of that size.
 
 use std::path::Path;
 
@@ -27,10 +26,10 @@ pub use process::parse_rlimits;
 
 use files::Files;
 
-/// How large a machine is: what its limits should follow.
+/// The size of a machine, which its limits should match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// CPUs that may ever come online; what the kernel sizes its tables by.
+    /// CPUs that may ever come online; the kernel sizes its tables by them.
     pub cpus: u64,
     /// Bytes of memory.
     pub memory: u64,
@@ -40,12 +39,12 @@ pub struct Size {
     pub page: u64,
 }
 
-/// What a limit is about.
+/// The subject of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Area {
     /// Processes and threads.
     Tasks,
-    /// Descriptors and what they stand for.
+    /// Descriptors and the objects behind them.
     Files,
     /// Memory and mappings.
     Memory,
@@ -55,7 +54,7 @@ pub enum Area {
     Ipc,
     /// Hash tables sized at boot.
     Hashes,
-    /// What the kernel was built or booted for.
+    /// Settings of the kernel's build and boot.
     Kernel,
     /// Pools of huge pages.
     HugePages,
@@ -97,10 +96,10 @@ impl Area {
     }
 }
 
-/// What the numbers of a limit count.
+/// The unit of a limit's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Things: tasks, files, sockets, entries.
+    /// Objects: tasks, files, sockets, entries.
     Count,
     /// Bytes.
     Bytes,
@@ -114,19 +113,19 @@ pub enum Unit {
     Jiffies,
 }
 
-/// Whom a limit binds.
+/// The processes that a limit binds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Everybody.
+    /// All processes.
     Machine,
-    /// Each process, represented by the one that uses most; or only this one.
+    /// Each process, represented by the one with the highest use; or only this one.
     Process {
         /// Its pid.
         pid: u32,
         /// Its name.
         comm: String,
     },
-    /// Each user, represented by the one that uses most.
+    /// Each user, represented by the one with the highest use.
     User(u32),
     /// A control group, by its path below the mount.
     Cgroup(String),
@@ -147,7 +146,7 @@ pub enum Knob {
         name: &'static str,
         /// All of its numbers.
         all: Vec<u64>,
-        /// Which is the limit.
+        /// The index of the limit.
         at: usize,
     },
     /// A file to write a number to.
@@ -167,36 +166,36 @@ pub enum Knob {
     },
     /// A parameter on the kernel's command line.
     Boot(&'static str),
-    /// The kernel must be built otherwise.
+    /// Set by the kernel's build.
     Build(&'static str),
     /// The program's own `listen` call, below `net.core.somaxconn`.
     Listen,
-    /// Nothing sets it: hardware, or what follows from other limits.
+    /// Cannot be set: hardware, or a consequence of other limits.
     Fixed,
 }
 
-/// A limit, what is used of it and how it is set.
+/// A limit, its use and how it is set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     /// Its name: a sysctl, a cgroup's file, `RLIMIT_NOFILE`.
     pub limit: String,
-    /// What it is about.
+    /// Its subject.
     pub area: Area,
-    /// Whom it binds.
+    /// The processes that it binds.
     pub scope: Scope,
-    /// What its numbers count.
+    /// Its unit.
     pub unit: Unit,
-    /// The limit; `None` is none.
+    /// The limit; `None` is unlimited.
     pub value: Option<u64>,
-    /// How much of it is used now.
+    /// Current use.
     pub used: Option<u64>,
-    /// The most that was used, where the kernel keeps that.
+    /// Highest use, if the kernel records it.
     pub peak: Option<u64>,
-    /// How often the limit was reached, where the kernel counts that.
+    /// How often the limit was reached, if the kernel counts that.
     pub hits: Option<u64>,
-    /// What would be enough for what ran so far, where the kernel's counters tell that.
+    /// The limit that would be enough for the load so far, if the kernel's counters show it.
     pub enough: Option<u64>,
-    /// What else a reader should know.
+    /// A note for the user.
     pub note: Option<String>,
     /// How it is set.
     pub knob: Knob,
@@ -255,30 +254,30 @@ impl Reading {
 /// A setting that is not a limit, but matters on a large machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// What it is about: `timer`, `RCU`, `scheduler`.
+    /// Its subject: `timer`, `RCU`, `scheduler`.
     pub about: &'static str,
     /// Its name.
     pub name: String,
-    /// What it is set to.
+    /// Its value.
     pub value: String,
-    /// Where that was read.
+    /// The source of the value.
     pub source: String,
 }
 
-/// Everything [`Limits::read`] found.
+/// Result of [`Limits::read`].
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// The machine.
     pub size: Size,
-    /// Ticks a second (`CONFIG_HZ`), where that can be known.
+    /// Ticks per second (`CONFIG_HZ`), if known.
     pub hz: Option<u64>,
     /// The limits.
     pub readings: Vec<Reading>,
-    /// Stalls for want of CPU, memory and I/O.
+    /// Stalls for lack of CPU, memory and I/O.
     pub pressure: Vec<Pressure>,
     /// Timer, RCU and scheduler settings.
     pub settings: Vec<Setting>,
-    /// What could not be read and why, a line each.
+    /// Data that could not be read and the reasons, one per line.
     pub unread: Vec<String>,
 }
 
@@ -286,7 +285,7 @@ impl Limits {
     /// Reads the machine whose `sys` and `proc` lie below `path` (`/` for the running one).
     ///
     /// # Errors
-    /// As [`Topology::read`]. What else cannot be read becomes [`Limits::unread`].
+    /// As [`Topology::read`]. Other data that cannot be read are listed in [`Limits::unread`].
     pub fn read(path: &Path) -> Result<Limits> {
         let live = path.canonicalize().is_ok_and(|p| p == Path::new("/"));
         let topology = Topology::read(path)?;
@@ -321,7 +320,7 @@ impl Limits {
     }
 }
 
-/// What the readers of this module fill.
+/// The results that this module's readers fill.
 #[derive(Default)]
 pub(crate) struct Found {
     readings: Vec<Reading>,

@@ -1,10 +1,11 @@
-//! Where control groups are mounted.
+//! Mount points of control groups.
 
 use std::collections::BTreeMap;
 
 use super::files::Files;
 
-/// Where control groups are mounted: paths without the slashes around them, so that a root can be put before them.
+/// Mount points of control groups: paths without leading and trailing slashes, so that a root can be put
+/// before them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mounts {
     /// Version 2.
@@ -14,7 +15,7 @@ pub struct Mounts {
 }
 
 impl Mounts {
-    /// Reads a text as /proc/mounts.
+    /// Parses text like /proc/mounts.
     pub fn parse(text: &str) -> Mounts {
         let mut out = Mounts::default();
         for line in text.lines() {
@@ -41,7 +42,7 @@ impl Mounts {
     }
 
     pub(super) fn read(files: &Files<'_>) -> Mounts {
-        // /proc/self is not this process in a gathered tree, but was of the gathering one.
+        // In a gathered tree /proc/self is not this process, but the one that gathered it.
         Mounts::parse(&files.text("proc/mounts").unwrap_or_default())
     }
 }

@@ -7,7 +7,7 @@ pub(super) fn read(files: &Files<'_>, size: Size, found: &mut Found) {
     pool(files, "sys/kernel/mm/hugepages", &Scope::Machine, found);
     let nodes = files.dir.dir("sys/devices/system/node");
     let nodes: Vec<u32> = nodes.map(|d| d.numbered("node").iter().collect()).unwrap_or_default();
-    // On one node its pool is the machine's.
+    // With one node its pool equals the machine's.
     if size.nodes > 1 {
         for node in nodes {
             pool(files, &format!("sys/devices/system/node/node{node}/hugepages"), &Scope::Node(node), found);
@@ -39,7 +39,7 @@ fn pool(files: &Files<'_>, dir: &str, scope: &Scope, found: &mut Found) {
         let number = |name: &str| files.number(&format!("{at}/{name}"));
         let Some(total) = number("nr_hugepages") else { continue };
         let free = number("free_hugepages").unwrap_or(0);
-        let told: Vec<String> = [("resv_hugepages", "reserved"), ("surplus_hugepages", "surplus")]
+        let notes: Vec<String> = [("resv_hugepages", "reserved"), ("surplus_hugepages", "surplus")]
             .into_iter()
             .filter_map(|(file, word)| number(file).filter(|&n| n > 0).map(|n| format!("{n} {word}")))
             .chain(
@@ -47,7 +47,7 @@ fn pool(files: &Files<'_>, dir: &str, scope: &Scope, found: &mut Found) {
                     .map(|n| format!("{n} more on demand (nr_overcommit_hugepages)")),
             )
             .collect();
-        // What is promised to a mapping is as good as used.
+        // Pages reserved for a mapping count as used.
         let used = total.saturating_sub(free).saturating_add(number("resv_hugepages").unwrap_or(0));
         let name = match kib {
             _ if kib >= 1 << 20 => format!("{} GiB", kib >> 20),
@@ -64,7 +64,7 @@ fn pool(files: &Files<'_>, dir: &str, scope: &Scope, found: &mut Found) {
             )
             .scope(scope.clone())
             .used(Some(used))
-            .note(Some(told.join(", ")).filter(|n| !n.is_empty())),
+            .note(Some(notes.join(", ")).filter(|n| !n.is_empty())),
         );
     }
 }

@@ -10,9 +10,9 @@ pub struct Pressure {
     pub cgroup: Option<String>,
     /// `cpu`, `memory`, `io` or `irq`.
     pub resource: &'static str,
-    /// `some` (at least one task stood still) or `full` (all did).
+    /// `some` (at least one task stalled) or `full` (all did).
     pub kind: &'static str,
-    /// Per cent of the last 10, 60 and 300 seconds.
+    /// Percentages over the last 10, 60 and 300 seconds.
     pub avg: [f64; 3],
     /// Microseconds since boot, or since the group was made.
     pub total_us: u64,
@@ -20,7 +20,7 @@ pub struct Pressure {
 
 const RESOURCES: [&str; 4] = ["cpu", "memory", "io", "irq"];
 
-/// Reads a text as /proc/pressure/cpu.
+/// Parses text like /proc/pressure/cpu.
 pub fn parse(text: &str, resource: &'static str, cgroup: Option<&str>) -> Vec<Pressure> {
     text.lines()
         .filter_map(|line| {
@@ -62,7 +62,7 @@ pub(super) fn read(files: &Files<'_>, found: &mut Found) {
     for group in cgroup::unified(files) {
         for resource in RESOURCES {
             let Ok(text) = files.fetch(&format!("{}/{resource}.pressure", group.dir)) else { continue };
-            // Groups that never stood still are many and tell nothing.
+            // Most groups never stalled; their rows are left out.
             found
                 .pressure
                 .extend(parse(&text, resource, Some(&group.path)).into_iter().filter(|p| p.total_us > 0));

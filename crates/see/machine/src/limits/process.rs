@@ -1,5 +1,5 @@
-//! Limits of running processes (`RLIMIT_*`) against their use, and what processes hold that other
-//! limits count.
+//! Limits of running processes (`RLIMIT_*`) and their use, and resources of processes that count towards
+//! other limits.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -13,7 +13,7 @@ use crate::process::Fields;
 /// A limit of a process: soft and hard, `None` is unlimited.
 pub type Rlimit = (Option<u64>, Option<u64>);
 
-/// What processes hold, put together.
+/// Sums over processes.
 #[derive(Default)]
 pub(super) struct Processes {
     /// Threads by user.
@@ -22,18 +22,17 @@ pub(super) struct Processes {
     pub inotify: BTreeMap<u32, (u64, u64)>,
     /// epoll's watched descriptors by user.
     pub epoll: BTreeMap<u32, u64>,
-    /// The process with most open files, and how many.
+    /// The process with most open files, and their number.
     pub files: Option<(u32, String, u64)>,
-    /// The process with most mappings, and how many.
+    /// The process with most mappings, and their number.
     pub maps: Option<(u32, String, u64)>,
 }
 
-/// Of how many of the largest processes the mappings are counted: reading a process's map costs
-/// some 0.3 µs a line and holds its mmap_lock, and who has most mappings has much memory or many
-/// threads.
+/// The number of largest processes whose mappings are counted. Reading a process's map costs about 0.3 µs per
+/// line and holds its mmap_lock, and processes with most mappings have much memory or many threads.
 const MAPPED: usize = 16;
 
-/// A process as its status tells it.
+/// The data of a process's status.
 struct Process {
     pid: u32,
     comm: String,
@@ -45,7 +44,7 @@ struct Process {
     peak: HashMap<&'static str, u64>,
 }
 
-/// Names in /proc/PID/limits, those of the limits, those of `prlimit`'s options, and what they count.
+/// Names in /proc/PID/limits, names of the limits, names of `prlimit`'s options, and units.
 const RLIMITS: &[(&str, &str, &str, Unit)] = &[
     ("Max open files", "RLIMIT_NOFILE", "nofile", Unit::Count),
     ("Max processes", "RLIMIT_NPROC", "nproc", Unit::Count),
@@ -56,14 +55,14 @@ const RLIMITS: &[(&str, &str, &str, Unit)] = &[
     ("Max pending signals", "RLIMIT_SIGPENDING", "sigpending", Unit::Count),
 ];
 
-/// Reads a text as /proc/PID/limits: the kernel's name of each limit, soft and hard.
+/// Parses text like /proc/PID/limits: the kernel's name of each limit, soft and hard.
 pub fn parse_rlimits(text: &str) -> Vec<(&str, Rlimit)> {
     text.lines().skip(1).filter_map(rlimit).collect()
 }
 
 /// `Max open files            1024                 524288               files     `
 fn rlimit(line: &str) -> Option<(&str, Rlimit)> {
-    // The columns are 26 wide; names have single spaces only.
+    // The columns are 26 wide; names contain single spaces only.
     let end = line.find("  ")?;
     let (name, rest) = line.split_at(end);
     let mut words = rest.split_ascii_whitespace();
@@ -75,7 +74,7 @@ fn rlimit(line: &str) -> Option<(&str, Rlimit)> {
     Some((name, (soft, value()?)))
 }
 
-/// Looks at every process once. One that ends meanwhile is left out.
+/// Reads every process once. A process that ends meanwhile is left out.
 pub(super) fn scan(files: &Files<'_>, found: &mut Found) -> Processes {
     let mut totals = Processes::default();
     let mut all: Vec<Process> = Vec::new();
@@ -145,7 +144,7 @@ fn open_files(files: &Files<'_>, pid: u32, uid: u32, totals: &mut Processes) -> 
     let mut n = 0;
     for fd in dir.names().iter().filter(|n| n.as_bytes().first().is_some_and(u8::is_ascii_digit)) {
         n += 1;
-        // A descriptor closed meanwhile was open all the same.
+        // A descriptor closed meanwhile still counts as open.
         let Ok(target) = dir.link(fd) else { continue };
         let kind = match target.as_str() {
             "anon_inode:inotify" | "inotify" => "inotify ",
@@ -183,7 +182,7 @@ fn count_mappings(files: &Files<'_>, all: &[Process], totals: &mut Processes) {
     }
 }
 
-/// How many lines a file has; it is not kept.
+/// The number of lines of a file, which is not kept in memory.
 fn lines(files: &Files<'_>, name: &str) -> std::io::Result<u64> {
     let mut file = files.dir.open(name)?;
     let (mut buf, mut n) = ([0; 32 << 10], 0);
@@ -195,7 +194,7 @@ fn lines(files: &Files<'_>, name: &str) -> std::io::Result<u64> {
     }
 }
 
-/// How near its limit a process is, 0–1 and beyond.
+/// Use of a limit, from 0 to 1 and beyond.
 fn fullness(process: &Process, name: &str) -> f64 {
     let (Some(Some(soft)), Some(&used)) = (process.limits.get(name).map(|l| l.0), process.used.get(name))
     else {
@@ -205,11 +204,11 @@ fn fullness(process: &Process, name: &str) -> f64 {
     most as f64 / (soft as f64).max(1.0)
 }
 
-/// A row for each limit and value of it: the process nearest to it tells for the others; and a row
-/// for each process that has used 80 %.
+/// A row for each limit and value of it, with the process nearest to it; and a row for each process that has
+/// used 80 %.
 fn rows(all: &[Process], found: &mut Found) {
     for &(_, name, option, unit) in RLIMITS {
-        // soft limit -> processes, the fullest one
+        // soft limit -> number of processes, the fullest one
         let mut groups: BTreeMap<u64, (u64, &Process)> = BTreeMap::new();
         let mut add = |process: &Process, note: Option<String>| {
             let Some(&(Some(soft), hard)) = process.limits.get(name) else { return };
@@ -246,7 +245,7 @@ fn rows(all: &[Process], found: &mut Found) {
     }
 }
 
-/// Open files and mappings of the process that has most, for the limits that bind any process.
+/// Open files and mappings of the process with most, for the limits that bind any process.
 pub(super) fn fullest(of: &Option<(u32, String, u64)>) -> (Option<u64>, Option<Scope>) {
     match of {
         Some((pid, comm, n)) => (Some(*n), Some(Scope::Process { pid: *pid, comm: comm.clone() })),

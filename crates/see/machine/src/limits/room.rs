@@ -1,5 +1,5 @@
-//! How much room control groups have left for tasks and memory, and how often there was none: for an
-//! observation that reports which limits its program ran into.
+//! The room that control groups have left for tasks and memory, and how often they had none: for an
+//! observation that reports the limits its program reached.
 
 use std::path::Path;
 
@@ -7,23 +7,24 @@ use super::files::{field, first};
 use super::throttle::Hierarchy;
 use crate::Result;
 
-/// A limit of a group, and what was made of it.
+/// A limit of a group, and its use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
     /// The file that sets it: `pids.max`, `memory.max`, `memory.high`, `memory.limit_in_bytes`.
     pub limit: &'static str,
-    /// What it allows; `None` for any number.
+    /// Its value; `None` is unlimited.
     pub max: Option<u64>,
-    /// Tasks, or bytes, now.
+    /// Current use: tasks, or bytes.
     pub used: u64,
-    /// How often more was wanted than allowed, since the group was made: forks that were refused, pages that had
-    /// to be reclaimed first.
+    /// How often the limit was exceeded, since the group was made: forks that were refused, pages that had to
+    /// be reclaimed first.
     pub refused: u64,
-    /// Processes killed for it, since the group was made.
+    /// Processes killed by the limit, since the group was made.
     pub killed: u64,
-    /// Pages that were read again soon after they were dropped for it, since the group was made; 0 without a limit.
+    /// Pages that were read again soon after the limit made the kernel drop them, since the group was made; 0
+    /// without a limit.
     pub refaults: u64,
-    /// The command that lifts it.
+    /// The command that removes the limit.
     pub lift: String,
 }
 
@@ -32,7 +33,7 @@ pub struct Room {
 pub struct Rooms(Vec<Hierarchy>);
 
 impl Rooms {
-    /// Finds them below a root.
+    /// Finds the hierarchies below a root.
     ///
     /// # Errors
     /// The root cannot be opened.
@@ -41,12 +42,12 @@ impl Rooms {
         Ok(Rooms(found.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect()))
     }
 
-    /// The groups a process is in, by the number of the hierarchy.
+    /// The groups of a process, with the index of the hierarchy.
     pub fn groups_of(&self, pid: u32) -> Vec<(usize, String)> {
         self.0.iter().enumerate().filter_map(|(n, h)| Some((n, h.group_of(pid)?))).collect()
     }
 
-    /// The limits of a group; none if it is gone, or the root of version 2.
+    /// The limits of a group; empty if it no longer exists, or is the root of version 2.
     pub fn read(&self, hierarchy: usize, group: &str) -> Vec<Room> {
         self.0.get(hierarchy).map_or(Vec::new(), |h| {
             rooms(h.controller(), |name| h.text(group, name), |name| h.path(group, name), h.unified())
@@ -61,11 +62,11 @@ fn rooms(
     unified: bool,
 ) -> Vec<Room> {
     let number = |name: &str| first::<u64>(&text(name)?);
-    // `max` is no number. Version 1 says the largest number of whole pages.
+    // `max` is not a number. Version 1 uses the largest number of whole pages.
     let limit = |name: &str| number(name).filter(|n| *n < 1 << 62);
     let at = |events: &Option<String>, key: &str| events.as_deref().and_then(|e| field(e, key)).unwrap_or(0);
     let lift = |name: &str, none: &str| format!("echo {none} > {}", path(name));
-    // Of the group and those below it: in version 1 that is `total_`.
+    // Of the group and its descendants: in version 1 that is `total_`.
     let refaults = |max: Option<u64>| {
         let Some(stat) = max.and_then(|_| text("memory.stat")) else { return 0 };
         let of = |start: &str| -> u64 {
@@ -110,7 +111,7 @@ fn rooms(
 mod tests {
     use super::*;
 
-    fn of(files: &[(&str, &str)], unified: bool) -> Vec<Room> {
+    fn rooms_of(files: &[(&str, &str)], unified: bool) -> Vec<Room> {
         let text = |name: &str| files.iter().find(|f| f.0 == name).map(|f| f.1.to_owned());
         let of = |controller| rooms(controller, text, |name| format!("/sys/fs/cgroup/a/{name}"), unified);
         [of("pids"), of("memory")].concat()
@@ -118,7 +119,7 @@ mod tests {
 
     #[test]
     fn limits_of_both_versions() {
-        let v2 = of(
+        let v2 = rooms_of(
             &[
                 ("pids.current", "97\n"),
                 ("pids.max", "100\n"),
@@ -131,19 +132,19 @@ mod tests {
             ],
             true,
         );
-        let told: Vec<_> = v2.iter().map(|r| (r.limit, r.max, r.used, r.refused, r.killed)).collect();
+        let rooms: Vec<_> = v2.iter().map(|r| (r.limit, r.max, r.used, r.refused, r.killed)).collect();
         assert_eq!(
-            told,
+            rooms,
             [
                 ("pids.max", Some(100), 97, 3, 0),
                 ("memory.max", None, 4096, 2, 1),
                 ("memory.high", Some(8192), 4096, 7, 0)
             ]
         );
-        // Without a limit nothing is dropped for it.
+        // Without a limit no page is dropped for it.
         assert_eq!(v2.iter().map(|r| r.refaults).collect::<Vec<_>>(), [0, 0, 42]);
         assert_eq!(v2[0].lift, "echo max > /sys/fs/cgroup/a/pids.max");
-        let v1 = of(
+        let v1 = rooms_of(
             &[
                 ("memory.usage_in_bytes", "4096"),
                 ("memory.limit_in_bytes", "9223372036854771712"),
@@ -159,8 +160,8 @@ mod tests {
             ("memory.limit_in_bytes", "8192"),
             ("memory.stat", "workingset_refault_file 3\ntotal_workingset_refault_file 7\n"),
         ];
-        assert_eq!(of(&limited, false)[0].refaults, 7);
-        assert!(of(&[], true).is_empty() && of(&[("pids.current", "x")], true).is_empty());
+        assert_eq!(rooms_of(&limited, false)[0].refaults, 7);
+        assert!(rooms_of(&[], true).is_empty() && rooms_of(&[("pids.current", "x")], true).is_empty());
     }
 
     #[test]

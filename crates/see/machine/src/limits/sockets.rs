@@ -1,7 +1,7 @@
 //! Listening sockets' queues, ports in use, and the network's counters.
 //!
-//! /proc/net/tcp tells how many connections wait to be accepted, but not how many may; that only
-//! `sock_diag` tells, which answers for the running machine's own network namespace.
+//! /proc/net/tcp contains the number of connections that wait to be accepted, but not the limit. Only
+//! `sock_diag` has the limit, and only for the running machine's own network namespace.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -19,11 +19,11 @@ pub(super) struct Socket {
     address: String,
     port: u16,
     listens: bool,
-    /// Connections that wait to be accepted, of a listener.
+    /// Connections of a listener that wait to be accepted.
     waiting: u64,
 }
 
-/// Reads a line as /proc/net/tcp has them.
+/// Parses a line of /proc/net/tcp.
 pub(super) fn socket(line: &str) -> Option<Socket> {
     let mut words = line.split_ascii_whitespace().skip(1);
     let (address, port) = words.next()?.rsplit_once(':')?;
@@ -49,7 +49,7 @@ fn sockets(files: &Files<'_>) -> Option<Vec<Socket>> {
     any.then_some(out)
 }
 
-/// Local ports of sockets that do not listen, those in TIME_WAIT included.
+/// Local ports of sockets that do not listen, including those in TIME_WAIT.
 pub(super) fn local_ports(files: &Files<'_>) -> Option<BTreeSet<u16>> {
     Some(sockets(files)?.into_iter().filter(|s| !s.listens).map(|s| s.port).collect())
 }
@@ -63,7 +63,7 @@ pub(super) fn counter(netstat: &str, name: &str) -> Option<u64> {
     })
 }
 
-/// Listeners: where, waiting, at most.
+/// Listeners: address, waiting connections, limit.
 type Listener = (String, u64, Option<u64>);
 
 pub(super) fn read(files: &Files<'_>, found: &mut Found) {
@@ -76,7 +76,7 @@ pub(super) fn read(files: &Files<'_>, found: &mut Found) {
         }
     };
     for (place, waiting, most) in listeners {
-        let note = most.is_none().then(|| "its limit is known only to sock_diag".to_string());
+        let note = most.is_none().then(|| "only sock_diag reports its limit".to_string());
         found.readings.push(
             Reading::new("listen backlog", Area::Network, Unit::Count, most, Knob::Listen)
                 .scope(Scope::Listener(place))
@@ -86,7 +86,8 @@ pub(super) fn read(files: &Files<'_>, found: &mut Found) {
     }
 }
 
-/// An address of /proc/net/tcp for people: words in the machine's own byte order, taken as little-endian.
+/// An address of /proc/net/tcp in readable form: words in the machine's own byte order, assumed
+/// little-endian.
 fn address(hex: &str) -> String {
     let words: Vec<u32> = hex
         .as_bytes()
@@ -104,7 +105,7 @@ fn address(hex: &str) -> String {
     }
 }
 
-/// `sock_diag(7)`: the one place that tells a listener's limit.
+/// `sock_diag(7)`: the only source of a listener's limit.
 mod diag {
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -114,12 +115,12 @@ mod diag {
 
     use super::{LISTEN, Listener};
 
-    /// Listening TCP sockets; `None` where the kernel does not say.
+    /// Listening TCP sockets; `None` if the kernel does not report them.
     pub fn listeners() -> Option<Vec<Listener>> {
         let flags = SocketFlags::CLOEXEC;
         let fd =
             socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::SOCK_DIAG)).ok()?;
-        // A kernel that never answers must not hold us up.
+        // A kernel that never answers must not block us.
         let limit = Some(std::time::Duration::from_secs(2));
         rustix::net::sockopt::set_socket_timeout(&fd, rustix::net::sockopt::Timeout::Recv, limit).ok()?;
         let mut out = Vec::new();
@@ -157,7 +158,7 @@ mod diag {
         out
     }
 
-    /// Takes a datagram apart; says whether more follow. `None` is an error.
+    /// Parses a datagram; returns whether more follow. `None` is an error.
     pub(super) fn answers(mut data: &[u8]) -> Option<(Vec<Listener>, bool)> {
         const ERROR: u16 = 2;
         const DONE: u16 = 3;
@@ -202,7 +203,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let place = listener.local_addr().unwrap();
         let _waiting = std::net::TcpStream::connect(place).unwrap();
-        // The handshake's last packet is the kernel's to deliver when it likes.
+        // The kernel may deliver the handshake's last packet late.
         let mut found = None;
         for _ in 0..1000 {
             let Some(all) = diag::listeners() else {
@@ -217,7 +218,7 @@ mod tests {
         }
         let (_, waiting, most) = found.unwrap();
         assert_eq!(waiting, 1, "one connection waits to be accepted");
-        // The standard library asks for -1 or 128 or 4096; somaxconn caps it.
+        // The standard library passes -1, 128 or 4096; somaxconn caps it.
         assert!(most.is_some_and(|m| m >= 1), "{most:?}");
     }
 

@@ -1,4 +1,4 @@
-//! Limits below /proc/sys, and how much of each is used.
+//! Limits below /proc/sys, and their use.
 
 use super::files::{Files, field, numbers};
 use super::process::{Processes, fullest, key_users, most};
@@ -6,7 +6,7 @@ use super::{Area, Found, Knob, Reading, Scope, Size, Unit};
 
 use Area::{Files as Fd, Ipc, Memory, Network, Tasks};
 
-/// What is used of a limit.
+/// The use of a limit.
 #[derive(Default)]
 struct Use {
     used: Option<u64>,
@@ -64,7 +64,7 @@ const SINGLE: &[(&str, Area, Unit)] = &[
     ("user.max_net_namespaces", Tasks, Unit::Count),
 ];
 
-/// One number of several in a file: name, which, and what that one is called.
+/// One number of several in a file: name, index, and the name of that number.
 const FIELDS: &[(&str, usize, &str, Area, Unit)] = &[
     ("kernel.sem", 1, "SEMMNS, semaphores", Ipc, Unit::Count),
     ("kernel.sem", 3, "SEMMNI, semaphore sets", Ipc, Unit::Count),
@@ -79,7 +79,7 @@ fn file(name: &str) -> String {
     format!("proc/sys/{}", name.replace('.', "/"))
 }
 
-/// The file of the limit; its numbers.
+/// The numbers in the file of the limit.
 fn values(files: &Files<'_>, name: &str) -> Option<Vec<u64>> {
     let values = numbers(&files.text(&file(name))?);
     (!values.is_empty()).then_some(values)
@@ -96,7 +96,7 @@ pub(super) fn read(files: &Files<'_>, meminfo: &str, processes: &Processes, size
             .hits(u.hits)
             .note(u.note);
         r.scope = u.scope.unwrap_or(Scope::Machine);
-        // Zero turns this one off.
+        // Zero switches this one off.
         if name == "net.core.rps_sock_flow_entries" && value == 0 {
             r.note = Some("0: receive flow steering is off".into());
         }
@@ -125,7 +125,7 @@ pub(super) fn read(files: &Files<'_>, meminfo: &str, processes: &Processes, size
     scheduler(files, found);
 }
 
-/// Ports a connection that names none can have, to one destination.
+/// Ports available to a connection without a fixed port, to one destination.
 fn ports(files: &Files<'_>, sources: &Sources, found: &mut Found) {
     let name = "net.ipv4.ip_local_port_range";
     let Some(all) = values(files, name) else { return };
@@ -147,16 +147,16 @@ fn ports(files: &Files<'_>, sources: &Sources, found: &mut Found) {
     );
 }
 
-/// What the kernel promises, where it refuses to promise more.
+/// The memory that the kernel promises, if it refuses to promise more.
 fn overcommit(files: &Files<'_>, meminfo: &str, found: &mut Found) {
     let name = "vm.overcommit_memory";
     let Some(mode) = files.number(&file(name)) else { return };
     let used = field(meminfo, "Committed_AS:");
     let limit = field(meminfo, "CommitLimit:").filter(|_| mode == 2);
     let note = match mode {
-        2 => "2: no more is promised than CommitLimit",
+        2 => "2: at most CommitLimit is promised",
         1 => "1: everything is promised",
-        _ => "0: only what is obviously too much is refused",
+        _ => "0: only obviously excessive requests are refused",
     };
     found.readings.push(
         Reading::new(name, Memory, Unit::KiB, limit, Knob::Sysctl("vm.overcommit_ratio"))
@@ -165,7 +165,7 @@ fn overcommit(files: &Files<'_>, meminfo: &str, found: &mut Found) {
     );
 }
 
-/// Dirty pages before writers are made to wait.
+/// Dirty pages before writers must wait.
 fn dirty(files: &Files<'_>, size: Size, found: &mut Found) {
     let vmstat = files.text("proc/vmstat").unwrap_or_default();
     for (ratio, bytes, threshold) in [
@@ -174,7 +174,7 @@ fn dirty(files: &Files<'_>, size: Size, found: &mut Found) {
     ] {
         let set = files.number(&file(bytes)).unwrap_or(0);
         let (name, note) = match (set, files.number(&file(ratio))) {
-            (0, Some(r)) => (ratio, format!("{r} % of the memory that can be had, in bytes")),
+            (0, Some(r)) => (ratio, format!("{r} % of the available memory, in bytes")),
             (0, None) => continue,
             _ => (bytes, String::new()),
         };
@@ -189,7 +189,7 @@ fn dirty(files: &Files<'_>, size: Size, found: &mut Found) {
     }
 }
 
-/// Settings that change how threads are spread.
+/// Settings that affect how threads are spread.
 fn scheduler(files: &Files<'_>, found: &mut Found) {
     for (about, name) in [
         ("scheduler", "kernel.sched_cfs_bandwidth_slice_us"),
@@ -226,7 +226,7 @@ fn zones(files: &Files<'_>, found: &mut Found) {
     }
 }
 
-/// Free pages and watermarks of the zones of a text as /proc/zoneinfo.
+/// Free pages and watermarks of the zones in text like /proc/zoneinfo.
 fn watermarks(text: &str) -> Vec<(String, [u64; 4])> {
     let mut out: Vec<(String, [u64; 4])> = Vec::new();
     let mut managed = true;
@@ -260,7 +260,7 @@ fn watermarks(text: &str) -> Vec<(String, [u64; 4])> {
 }
 
 impl Found {
-    /// Adds a setting that is there.
+    /// Adds a setting if it exists.
     pub fn set(&mut self, about: &'static str, name: &str, value: Option<String>, source: &str) {
         if let Some(value) = value {
             let value = value.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
@@ -274,7 +274,7 @@ impl Found {
     }
 }
 
-/// The files that tell what is used.
+/// The files with the use of limits.
 struct Sources {
     tasks: Option<u64>,
     open: Vec<u64>,
@@ -294,7 +294,7 @@ struct Sources {
     backlog_drops: Option<u64>,
     netstat: String,
     free: Option<u64>,
-    /// Local ports of TCP sockets that are no listeners.
+    /// Local ports of TCP sockets that do not listen.
     local_ports: Option<std::collections::BTreeSet<u16>>,
 }
 

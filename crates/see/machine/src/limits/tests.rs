@@ -107,7 +107,7 @@ fn machine(root: &Path) {
         }
         put(root, format!("proc/{pid}/fdinfo/1"), "pos: 0\ninotify wd:1\ninotify wd:2\n");
     }
-    // A process that is half gone.
+    // A process that is ending.
     fs::create_dir_all(root.join("proc/13")).unwrap();
     put(root, "proc/13/status", "Name:\tgone\n");
 }
@@ -140,7 +140,7 @@ fn a_machine_and_its_use() {
         [(None, 4_000_000), (Some("/a"), 1)]
     );
     assert!(l.settings.iter().any(|s| s.name == "isolcpus" && s.value == "2-3"));
-    assert!(!l.settings.iter().any(|s| s.name == "hugepages"), "what is behind -- is init's");
+    assert!(!l.settings.iter().any(|s| s.name == "hugepages"), "arguments after -- belong to init");
     assert!(l.unread.iter().any(|u| u.starts_with("sizes of hash tables not found")), "{:?}", l.unread);
 }
 
@@ -153,9 +153,9 @@ fn the_tightest_of_a_chain_of_groups_wins() {
     assert_eq!((b.value, b.used, b.peak, b.hits), (Some(500), Some(40), Some(60), Some(3)));
     assert_eq!(b.note.as_deref(), Some("/a above allows only 100"));
     assert_eq!(reading(&l, "pids.max", &cgroup("/a")).note, None);
-    assert!(!l.readings.iter().any(|r| r.scope == cgroup("/a/b/c")), "no limit of its own");
+    assert!(!l.readings.iter().any(|r| r.scope == cgroup("/a/b/c")), "it has no limit of its own");
     let cpu = reading(&l, "cpu.cfs_quota_us", &cgroup("/job"));
-    // 20 s ran and 10 s were held back in 100 periods of 0.1 s: 3 CPUs would have done.
+    // 20 s ran and 10 s were throttled in 100 periods of 0.1 s: 3 CPUs would have been enough.
     assert_eq!((cpu.value, cpu.hits, cpu.enough), (Some(2000), Some(50), Some(3000)));
     let memory = reading(&l, "memory.limit_in_bytes", &cgroup("/job"));
     assert_eq!((memory.peak, memory.hits), (Some(1 << 30), Some(12)));

@@ -1,5 +1,5 @@
-//! CPU bandwidth of control groups (`cpu.max`, `cpu.cfs_quota_us`) and how often it was used up: for
-//! an observation that reports whether its threads were held back.
+//! CPU bandwidth of control groups (`cpu.max`, `cpu.cfs_quota_us`) and how often it was used up: for an
+//! observation that reports whether its threads were throttled.
 
 use std::path::Path;
 
@@ -8,19 +8,19 @@ use super::mounts::Mounts;
 use crate::Result;
 use crate::root::Dir;
 
-/// What a group's `cpu.stat` tells since the group was made.
+/// A group's `cpu.stat` since the group was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bandwidth {
-    /// Periods in which something was to run.
+    /// Periods with runnable threads.
     pub periods: u64,
-    /// Of these, in how many the quota was used up.
+    /// Periods of these in which the quota was used up.
     pub throttled: u64,
-    /// Microseconds for which run queues were held back, summed over CPUs.
+    /// Microseconds for which run queues were throttled, summed over CPUs.
     pub throttled_us: u64,
 }
 
 impl Bandwidth {
-    /// Reads a text as `cpu.stat` of either version.
+    /// Parses text like `cpu.stat` of either version.
     pub fn parse(text: &str) -> Bandwidth {
         let n = |key: &str| field(text, key);
         Bandwidth {
@@ -30,7 +30,7 @@ impl Bandwidth {
         }
     }
 
-    /// What came since `before`.
+    /// The difference since `before`.
     pub fn since(self, before: Bandwidth) -> Bandwidth {
         Bandwidth {
             periods: self.periods.saturating_sub(before.periods),
@@ -40,14 +40,14 @@ impl Bandwidth {
     }
 }
 
-/// Thousandths of a CPU a quota allows, and its period in µs.
+/// Thousandths of a CPU that a quota allows, and its period in µs.
 pub(super) type Quota = (Option<u64>, u64);
 
 fn milli(quota: u64, period: u64) -> Option<u64> {
     Some((u128::from(quota) * 1000 / u128::from(period)).min(u64::MAX.into()) as u64)
 }
 
-/// Reads a text as `cpu.max`: `max 100000` or `50000 100000`.
+/// Parses text like `cpu.max`: `max 100000` or `50000 100000`.
 pub(super) fn cpu_max(text: &str) -> Option<Quota> {
     let mut words = text.split_ascii_whitespace();
     let (quota, period) = (words.next()?, words.next().map_or(Some(100_000), |w| w.parse().ok())?);
@@ -60,7 +60,7 @@ pub(super) fn cpu_max(text: &str) -> Option<Quota> {
     }
 }
 
-/// Reads texts as `cpu.cfs_quota_us`, -1 for none, and `cpu.cfs_period_us`.
+/// Parses texts like `cpu.cfs_quota_us`, -1 for unlimited, and `cpu.cfs_period_us`.
 pub(super) fn cpu_quota(quota: &str, period: &str) -> Option<Quota> {
     let period: u64 = first(period).filter(|&p| p > 0)?;
     let quota: i64 = first(quota)?;
@@ -76,7 +76,8 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// Finds that of a controller (`cpu`, `memory`, `pids`) below a root; `None` where no hierarchy has it.
+    /// Finds the hierarchy of a controller (`cpu`, `memory`, `pids`) below a root; `None` if no hierarchy has
+    /// it.
     ///
     /// # Errors
     /// The root cannot be opened.
@@ -98,7 +99,7 @@ impl Hierarchy {
         Ok(Some(Hierarchy { dir, mount, controller, unified }))
     }
 
-    /// The group a process is in; `None` if it has ended.
+    /// The group of a process; `None` if it has ended.
     pub fn group_of(&self, pid: u32) -> Option<String> {
         let files = Files::new(&self.dir, false);
         let text = files.fetch(&format!("proc/{pid}/cgroup")).ok()?;
@@ -114,7 +115,7 @@ impl Hierarchy {
         })
     }
 
-    /// A group's limit in thousandths of a CPU, and what its limit did; `None` if it is gone or has
+    /// A group's limit in thousandths of a CPU, and its effect; `None` if the group no longer exists or has
     /// no such files (the root of version 2).
     pub fn read(&self, group: &str) -> Option<(Option<u64>, Bandwidth)> {
         let text = |name: &str| self.text(group, name);
@@ -126,8 +127,8 @@ impl Hierarchy {
         Some((quota.0, Bandwidth::parse(&text("cpu.stat")?)))
     }
 
-    /// Microseconds of CPU time that a group's processes and those of the groups below it have taken since it was made;
-    /// `None` if it is gone, or nobody counts.
+    /// Microseconds of CPU time that the processes of a group and its descendants have used since it was
+    /// made; `None` if it no longer exists, or without accounting.
     pub fn usage(&self, group: &str) -> Option<u64> {
         match self.unified {
             true => field(&self.text(group, "cpu.stat")?, "usage_usec "),
@@ -135,15 +136,15 @@ impl Hierarchy {
         }
     }
 
-    /// A group's share of CPU time beside its siblings: the file that says it, and its number; `None` for the root, which
-    /// has none.
+    /// A group's share of CPU time relative to its siblings: the file that contains it, and its number;
+    /// `None` for the root.
     pub fn weight(&self, group: &str) -> Option<(String, u64)> {
         let name = if self.unified { "cpu.weight" } else { "cpu.shares" };
         let weight = self.text(group, name).and_then(|text| first(&text))?;
         (group != "/").then(|| (self.path(group, name), weight))
     }
 
-    /// What a thread of the parent group itself counts for beside a group's weight, at nice 0.
+    /// The weight of a thread in the parent group itself, relative to a group's weight, at nice 0.
     pub fn thread_weight(&self) -> u64 {
         if self.unified { 100 } else { 1024 }
     }
@@ -161,17 +162,17 @@ impl Hierarchy {
         files.fetch(&format!("{}{}/{name}", self.mount, group.trim_end_matches('/'))).ok()
     }
 
-    /// Where a group's file is.
+    /// The path of a group's file.
     pub(super) fn path(&self, group: &str, name: &str) -> String {
         format!("/{}{}/{name}", self.mount, group.trim_end_matches('/'))
     }
 
-    /// Which controller.
+    /// The controller.
     pub(super) fn controller(&self) -> &'static str {
         self.controller
     }
 
-    /// Whether it is of version 2.
+    /// Whether it has version 2.
     pub(super) fn unified(&self) -> bool {
         self.unified
     }
@@ -181,7 +182,7 @@ impl Hierarchy {
         if self.unified { "cpu.max" } else { "cpu.cfs_quota_us" }
     }
 
-    /// The file that sets a group's limit, and what it is to be given for no limit.
+    /// The command that removes a group's limit.
     pub fn remedy(&self, group: &str) -> String {
         let none = if self.unified { "max" } else { "-1" };
         format!("echo {none} > {}", crate::shell_word(&self.path(group, self.limit())))

@@ -28,7 +28,7 @@ impl<'a> Fields<'a> {
         kilobytes(self.get(key)?)
     }
 
-    /// The numbers of a value, in order; what is not a number is left out.
+    /// The numbers of a value, in order; other words are left out.
     pub fn numbers<T: FromStr>(self, key: &str) -> Vec<T> {
         let words = self.get(key).unwrap_or_default().split_ascii_whitespace();
         words.filter_map(|word| word.parse().ok()).collect()

@@ -12,7 +12,7 @@ use super::Fields;
 pub struct Mapping<'a> {
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after it.
     pub end: u64,
     /// Readable.
     pub read: bool,
@@ -64,7 +64,7 @@ impl<'a> Mapping<'a> {
         (mapping.start < mapping.end).then_some(mapping)
     }
 
-    /// Bytes.
+    /// Size in bytes.
     pub fn size(&self) -> u64 {
         self.end - self.start
     }
@@ -74,7 +74,7 @@ impl<'a> Mapping<'a> {
         (self.start..self.end).contains(&address)
     }
 
-    /// Whether a file is behind it; shared anonymous memory is a deleted file.
+    /// Whether it maps a file; shared anonymous memory maps a deleted file.
     pub fn is_file(&self) -> bool {
         self.inode != 0
     }
@@ -130,8 +130,8 @@ pub fn mappings(text: &[u8]) -> impl Iterator<Item = Mapping<'_>> {
     text.split(|&b| b == b'\n').filter_map(Mapping::parse)
 }
 
-/// The mappings in the text of `smaps`, each with the fields below it. A mapping that the end of the process cut short has
-/// fewer.
+/// The mappings in the text of `smaps`, each with its fields. A mapping that the end of the process cut short
+/// has fewer fields.
 pub fn smaps(text: &[u8]) -> impl Iterator<Item = (Mapping<'_>, Fields<'_>)> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -149,7 +149,7 @@ pub fn smaps(text: &[u8]) -> impl Iterator<Item = (Mapping<'_>, Fields<'_>)> {
     })
 }
 
-/// The first line and what is below it; `None` at the end.
+/// The first line and the text after it; `None` at the end.
 fn split_line(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = text.iter().position(|&b| b == b'\n').unwrap_or(text.len());
     (!text.is_empty()).then(|| (&text[..end], text.get(end + 1..).unwrap_or_default()))
@@ -191,7 +191,7 @@ mod tests {
     }
 
     proptest! {
-        /// The kernel's own format (fs/proc/task_mmu.c, show_map_vma), with any file name.
+        /// The kernel's own format (fs/proc/task_mmu.c, show_map_vma), with arbitrary file names.
         #[test]
         fn what_the_kernel_writes_is_read_back(
             start in 0u64..1 << 47,

@@ -1,9 +1,11 @@
-//! What `/proc/PID` says about a process: [`Stat`], [`Fields`] of `status` and `io`, [`Mapping`]s of `maps` and `smaps`.
+//! The contents of `/proc/PID`: [`Stat`], [`Fields`] of `status` and `io`, [`Mapping`]s of `maps` and
+//! `smaps`.
 //!
-//! A process chooses its own name and the names of the files it maps. They hold any byte but NUL: blanks, parentheses,
-//! newlines, bytes that are not UTF-8. So the parsers take bytes, borrow from them, and never fail as a whole because of one
-//! line. The crate `procfs-core` was tried: one mapped file whose name is not UTF-8 loses the whole of `maps`, and a name that
-//! begins with `/SYSV` and is shorter than 13 bytes makes it panic.
+//! A process chooses its own name and the names of the files it maps. They may contain any byte but NUL:
+//! blanks, parentheses, newlines, bytes that are not UTF-8. So the parsers take bytes, borrow from them, and
+//! never fail as a whole because of one line. The crate `procfs-core` is not used: one mapped file with a
+//! name that is not UTF-8 loses the whole of `maps`, and a name that begins with `/SYSV` and is shorter than
+//! 13 bytes makes it panic.
 
 mod fields;
 mod mapping;
@@ -17,10 +19,11 @@ pub use fields::Fields;
 pub use mapping::{Mapping, mappings, smaps};
 pub use stat::Stat;
 
-/// Bytes read of a file of `/proc/PID`, at most: `vm.max_map_count` is 65,530 by default, and a line of `maps` some 100 bytes.
+/// The most bytes read of a file of `/proc/PID`: `vm.max_map_count` is 65,530 by default, and a line of
+/// `maps` about 100 bytes.
 const LONGEST: u64 = 256 << 20;
 
-/// The bytes of a file of `/proc/PID`. A process that ends during the read leaves what was read before.
+/// The bytes of a file of `/proc/PID`. If a process ends during the read, the bytes read before are returned.
 ///
 /// # Errors
 /// The file cannot be opened, or its first bytes cannot be read.
@@ -40,7 +43,7 @@ pub fn pids(proc: &Path) -> io::Result<Vec<u32>> {
     numbers(proc)
 }
 
-/// The threads of the process whose directory is `dir`, ascending; empty if the process is gone.
+/// The threads of the process with the directory `dir`, ascending; empty if the process has ended.
 pub fn threads(dir: &Path) -> Vec<u32> {
     numbers(&dir.join("task")).unwrap_or_default()
 }
@@ -52,13 +55,14 @@ fn numbers(dir: &Path) -> io::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// The name of a process or thread (`comm`), by its directory; `None` if it is gone.
+/// The name of a process or thread (`comm`), by its directory; `None` if it has ended.
 pub fn name(dir: &Path) -> Option<String> {
     let name = read(&dir.join("comm")).ok()?;
     Some(String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned())
 }
 
-/// The bytes of a path in which the kernel wrote some as `\` and three octal digits, as in `mountinfo` and `numa_maps`.
+/// The bytes of a path in which the kernel escaped some as `\` and three octal digits, as in `mountinfo` and
+/// `numa_maps`.
 pub fn unescape(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut rest = path;

@@ -2,7 +2,8 @@
 
 use std::str::FromStr;
 
-/// A line of `/proc/PID/stat` or `/proc/PID/task/TID/stat`. Fields are found when they are needed: an older kernel has fewer.
+/// A line of `/proc/PID/stat` or `/proc/PID/task/TID/stat`. Fields are parsed when needed: an older kernel
+/// has fewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat<'a> {
     name: &'a [u8],
@@ -12,7 +13,8 @@ pub struct Stat<'a> {
 }
 
 impl<'a> Stat<'a> {
-    /// Parses the line. The name lies between the first opening and the last closing parenthesis, and may contain any.
+    /// Parses the line. The name lies between the first opening and the last closing parenthesis, and may
+    /// contain parentheses.
     pub fn parse(text: &'a [u8]) -> Option<Stat<'a>> {
         let open = text.iter().position(|&b| b == b'(')?;
         let close = text.iter().rposition(|&b| b == b')')?;
@@ -44,7 +46,7 @@ impl<'a> Stat<'a> {
         matches!(self.state, b'Z' | b'X' | b'x')
     }
 
-    /// A field by its number in proc_pid_stat(5), where the state is 3.
+    /// A field by its number in proc_pid_stat(5), in which the state is field 3.
     fn field<T: FromStr>(&self, number: usize) -> Option<T> {
         self.rest.split_ascii_whitespace().nth(number - 3)?.parse().ok()
     }
@@ -138,7 +140,7 @@ mod tests {
     }
 
     proptest! {
-        /// The kernel's own format (fs/proc/array.c, do_task_stat), with any name.
+        /// The kernel's own format (fs/proc/array.c, do_task_stat), with arbitrary names.
         #[test]
         fn what_the_kernel_writes_is_read_back(
             name in proptest::collection::vec(1u8.., 0..64),

@@ -1,4 +1,5 @@
-//! Names of containers, pods and users from files that are there, without asking any daemon; and rules of the user.
+//! Names of containers, pods and users from existing files, without calling any daemon; and rules of the
+//! user.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -10,12 +11,12 @@ use glob::{MatchOptions, Pattern};
 use super::{By, Container, Runtime, Tenant};
 use crate::root::Dir;
 
-/// Names that are kept of each kind; all are forgotten when there are more.
+/// The number of names kept of each kind; all are dropped when there are more.
 const KEPT: usize = 4096;
-/// Entries of a directory, and bytes of a file, that are looked at.
+/// The most entries of a directory, and bytes of a file, that are read.
 const ENTRIES: usize = 8192;
 const BYTES: u64 = 1 << 20;
-/// Rules that a file may have, and characters of a name.
+/// The most rules of a file, and characters of a name.
 const RULES: usize = 10_000;
 const NAME: usize = 255;
 
@@ -28,8 +29,8 @@ pub struct Names {
     pub pod: Option<String>,
 }
 
-/// Rules of the user: `PATTERN NAME`, a line each. The pattern, in which `*` and `?` stand for anything, is that of a group's path
-/// or of a name that the group has without the rule.
+/// Rules of the user: `PATTERN NAME`, one per line. The pattern, in which `*` and `?` match anything, matches
+/// a group's path or a name that the group has without the rule.
 #[derive(Clone, Debug, Default)]
 pub struct Rules(Vec<(Pattern, String)>);
 
@@ -37,7 +38,7 @@ impl Rules {
     /// Reads rules. Empty lines and those that begin with `#` are left out.
     ///
     /// # Errors
-    /// A line has no name, or its pattern cannot be one; the message says which line.
+    /// A line has no name, or its pattern is invalid; the message contains the line number.
     pub fn parse(text: &str) -> Result<Rules, String> {
         let mut rules = Vec::new();
         for (i, line) in text.lines().enumerate() {
@@ -59,7 +60,7 @@ impl Rules {
         Ok(Rules(rules))
     }
 
-    /// The name that the first rule which fits gives to a tenant.
+    /// The name that the first matching rule gives to a tenant.
     pub fn name_of(&self, tenant: &Tenant) -> Option<String> {
         if self.0.is_empty() {
             return None;
@@ -72,10 +73,10 @@ impl Rules {
     }
 }
 
-/// Names that were found.
+/// Cache of names.
 pub struct Known {
     root: PathBuf,
-    /// By number: `None` where no file has it.
+    /// By ID: `None` if no file names it.
     containers: HashMap<String, Option<Names>>,
     pods: HashMap<String, Option<String>>,
     users: HashMap<u32, String>,
@@ -89,20 +90,20 @@ impl Default for Known {
     }
 }
 
-/// A name that a file gives, bounded; nothing of an empty one.
+/// A name from a file, bounded; `None` if it is empty.
 fn bounded(name: &str) -> Option<String> {
     let name: String = name.trim_start_matches('/').chars().take(NAME).collect();
     (!name.is_empty()).then_some(name)
 }
 
-/// A value of a text in JSON, by the first key of this name that has a string.
+/// A value in JSON text, by the first key of this name with a string value.
 fn value(json: &str, key: &str) -> Option<String> {
     let quoted = format!("\"{key}\"");
     let mut rest = json;
     while let Some(at) = rest.find(&quoted) {
         rest = &rest[at + quoted.len()..];
         let Some(text) = rest.trim_start().strip_prefix(':').map(str::trim_start) else { continue };
-        // Names of containers have no escapes.
+        // Names of containers contain no escapes.
         if let Some(text) = text.strip_prefix('"')
             && let Some(end) = text.find('"')
             && !text[..end].contains('\\')
@@ -114,7 +115,7 @@ fn value(json: &str, key: &str) -> Option<String> {
 }
 
 impl Known {
-    /// Nothing yet; files are looked for below a root.
+    /// An empty cache; files are looked up below a root.
     pub fn below(root: &Path) -> Known {
         Known {
             root: root.into(),
@@ -125,7 +126,7 @@ impl Known {
         }
     }
 
-    /// The text of a file; `None` where there is none, or it is too large.
+    /// The text of a file; `None` if it does not exist, or is too large.
     fn text(&self, path: &str) -> Option<String> {
         let file = Dir::root(&self.root).ok()?.open(path).ok()?;
         let mut bytes = Vec::new();
@@ -133,7 +134,7 @@ impl Known {
         (bytes.len() as u64 <= BYTES).then(|| String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Names in a directory.
+    /// The names in a directory.
     fn list(&self, path: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.root.join(path)).into_iter().flatten().flatten();
         let names = entries.take(ENTRIES).map(|entry| entry.file_name());
@@ -142,7 +143,7 @@ impl Known {
 
     /// Names that the runtime gave to a container.
     pub(super) fn container(&mut self, container: &Container) -> Option<Names> {
-        // A number names a directory.
+        // The ID becomes a directory name.
         if container.id.contains(['/', '\0']) || container.id.starts_with('.') {
             return None;
         }
@@ -214,7 +215,7 @@ impl Known {
         Some(Names { name, pod: pod.map(|(namespace, pod)| format!("{namespace}/{pod}")) })
     }
 
-    /// One list has all containers; a name follows the number it belongs to.
+    /// One list has all containers; a name follows the ID it belongs to.
     fn podman(&self, id: &str) -> Option<Names> {
         let list = self.text("var/lib/containers/storage/overlay-containers/containers.json")?;
         let entry = &list[list.find(&format!("\"id\":\"{id}\""))?..];
@@ -313,11 +314,11 @@ mod tests {
                 "prod/shop-2/queue",
             ),
         ];
-        for (file, text, path, told) in cases {
+        for (file, text, path, expected) in cases {
             let root = tempfile::tempdir().unwrap();
             write(root.path(), file, text);
             let mut known = Known::below(root.path());
-            assert_eq!(name(&mut known, path, By::Container), told, "{file}");
+            assert_eq!(name(&mut known, path, By::Container), expected, "{file}");
             assert_eq!(name(&mut Known::below(Path::new("/nonexistent")), path, By::Program), "sh");
         }
         let root = tempfile::tempdir().unwrap();

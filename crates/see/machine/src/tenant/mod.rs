@@ -1,5 +1,5 @@
-//! Tenants: the owner of a process at the level that people name: a pod, container, job, service or session of a user; else its
-//! program.
+//! Tenants: the owner of a process at the level that people name: a pod, container, job, service or session
+//! of a user; otherwise its program.
 
 mod files;
 mod path;
@@ -13,20 +13,20 @@ pub use path::{Container, Job, Place, Runtime};
 
 /// The tenant of the kernel's own threads, interrupts and softirqs.
 pub const KERNEL: &str = "kernel";
-/// The tenant of those for which there was no room.
+/// The tenant of processes that exceed the table.
 pub const OTHERS: &str = "other";
 
-/// The level at which processes are put together.
+/// The level at which processes are grouped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum By {
-    /// Pod, container, job, unit, session or group, whichever comes first; else the program.
+    /// Pod, container, job, unit, session or group, whichever comes first; otherwise the program.
     #[default]
     Tenant,
     /// Unit of systemd.
     Unit,
     /// Pod of Kubernetes.
     Pod,
-    /// Container; of a pod each of its own.
+    /// Container, also within a pod.
     Container,
     /// Job of a batch system, and its step.
     Job,
@@ -92,9 +92,9 @@ pub struct Tenant {
     pub program: String,
     /// Unit of systemd.
     pub unit: Option<String>,
-    /// Pod: `namespace/name` where that is known, else its UID.
+    /// Pod: `namespace/name` if known, otherwise its UID.
     pub pod: Option<String>,
-    /// Container: its name where that is known, else runtime and number.
+    /// Container: its name if known, otherwise runtime and ID.
     pub container: Option<String>,
     /// Job: `slurm 123`.
     pub job: Option<String>,
@@ -110,14 +110,14 @@ pub struct Tenant {
     pub kernel: bool,
 }
 
-/// The first components of a path; the whole of a shorter one.
+/// The first components of a path; all of a shorter one.
 fn prefix(path: &str, depth: usize) -> String {
     let components: Vec<&str> = path.split('/').filter(|c| !c.is_empty()).take(depth).collect();
     format!("/{}", components.join("/"))
 }
 
 impl Tenant {
-    /// Reads the path of its group; `known` finds names.
+    /// Derives a tenant from the path of its group; `known` looks up names.
     pub fn find(cgroup: &str, program: &str, uid: u32, known: &mut Known) -> Tenant {
         let place = Place::parse(cgroup);
         let pod = place.pod.as_ref();
@@ -188,7 +188,7 @@ impl Tenant {
         }
     }
 
-    /// The name that people would call it by.
+    /// The most specific name that people use for it.
     fn best(&self) -> String {
         if let Some(name) = self.pod.as_ref().or(self.container.as_ref()) {
             return name.clone();
@@ -208,7 +208,8 @@ impl Tenant {
     }
 }
 
-/// Gives all tenants of a job the name that one of them has: not every process of a job has it in its environment.
+/// Gives all tenants of a job the name that one of them has: not every process of a job has the name in its
+/// environment.
 pub fn name_jobs(tenants: &mut [(u64, Tenant)]) {
     let name = |tenant: &Tenant| Some((tenant.job.clone()?, tenant.job_name.clone()?));
     let names: HashMap<String, String> = tenants.iter().filter_map(|(_, tenant)| name(tenant)).collect();

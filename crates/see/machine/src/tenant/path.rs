@@ -1,10 +1,10 @@
-//! Names in the path of a control group, as service managers, container runtimes and batch systems choose them.
+//! Names in the path of a control group, as chosen by service managers, container runtimes and batch systems.
 
 use std::borrow::Cow;
 
-/// Bytes of a path that are looked at; the rest, at its beginning, is left out.
+/// Bytes of a path that are parsed; the beginning of a longer path is left out.
 const LONGEST: usize = 4096;
-/// Components that are looked at, and characters kept of one.
+/// Components that are parsed, and characters kept of one.
 const DEEPEST: usize = 64;
 const NAME: usize = 255;
 
@@ -23,12 +23,12 @@ pub enum Runtime {
     Lxc,
     /// systemd-nspawn, and virtual machines of systemd-machined.
     Machine,
-    /// Another, which the path does not say.
+    /// Another, not named in the path.
     Unknown,
 }
 
 impl Runtime {
-    /// As names have it.
+    /// The name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Runtime::Docker => "docker",
@@ -42,17 +42,17 @@ impl Runtime {
     }
 }
 
-/// A container: its runtime, and the number or name that the runtime gave it.
+/// A container: its runtime, and the ID or name that the runtime gave it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Container {
     /// The runtime.
     pub runtime: Runtime,
-    /// 64 hexadecimal digits, as a rule.
+    /// Usually 64 hexadecimal digits.
     pub id: String,
 }
 
 impl Container {
-    /// Its name where no other is known: the first 12 digits of a number, as runtimes print it.
+    /// Its fallback name: the first 12 digits of an ID, as runtimes print it.
     pub fn short(&self) -> String {
         let id = match is_hex(&self.id, 64) || is_hex(&self.id, 32) {
             true => &self.id[..12],
@@ -76,13 +76,13 @@ pub struct Job {
 /// Parts of a path that have a meaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The innermost unit of systemd that is a service or a scope of its own: not that of a session or a container.
+    /// The innermost unit of systemd that is a service or a scope of its own, except sessions and containers.
     pub unit: Option<String>,
     /// The innermost slice.
     pub slice: Option<String>,
     /// UID of a pod of Kubernetes, with dashes.
     pub pod: Option<String>,
-    /// The container: of a pod the one in it, otherwise the outermost.
+    /// The container: in a pod the one inside it, otherwise the outermost.
     pub container: Option<Container>,
     /// The job, and its step.
     pub job: Option<Job>,
@@ -100,7 +100,7 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.len() <= 20 && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// A name without systemd's escapes (`\x2d`), where it has any; not of characters that would change what a line looks like.
+/// A name with systemd's escapes (`\x2d`) decoded, except of characters that would change how a line looks.
 fn unescape(name: &str) -> Cow<'_, str> {
     if !name.contains("\\x") {
         return name.into();
@@ -126,12 +126,13 @@ fn unescape(name: &str) -> Cow<'_, str> {
     String::from_utf8(out).map_or_else(|_| name.into(), Cow::Owned)
 }
 
-/// A name as it is kept: bounded.
+/// A name as it is stored: bounded.
 fn kept(name: &str) -> String {
     name.chars().take(NAME).collect()
 }
 
-/// A UID of a pod as Kubernetes writes it, from a name of a group: systemd's names have `_` for `-`. A static pod's is a hash.
+/// A UID of a pod as Kubernetes writes it, from a name of a group: systemd's names have `_` for `-`. A static
+/// pod's UID is a hash.
 fn pod_uid(text: &str) -> Option<String> {
     let uid = text.replace('_', "-");
     let dashed = uid.len() == 36
@@ -142,7 +143,7 @@ fn pod_uid(text: &str) -> Option<String> {
     (dashed || is_hex(&uid, 32)).then_some(uid)
 }
 
-/// A component that is a pod's group: `pod<UID>`, `kubepods-burstable-pod<UID>.slice`.
+/// A component for a pod's group: `pod<UID>`, `kubepods-burstable-pod<UID>.slice`.
 fn pod(component: &str) -> Option<String> {
     let name = component.strip_suffix(".slice").unwrap_or(component);
     let at = match name.strip_prefix("pod") {
@@ -152,10 +153,10 @@ fn pod(component: &str) -> Option<String> {
     pod_uid(at)
 }
 
-/// A component that says its runtime itself.
+/// A component that names its runtime itself.
 fn container(component: &str) -> Option<Container> {
     let of = |runtime, id: &str| Some(Container { runtime, id: kept(id) });
-    // A name that the runtime was given in the form for systemd, where it makes groups itself.
+    // A name in the form for systemd that a runtime used when it made groups itself.
     if let [_, runtime, id] = component.split(':').collect::<Vec<_>>()[..]
         && is_hex(id, 64)
     {
@@ -168,7 +169,7 @@ fn container(component: &str) -> Option<Container> {
         return of(runtime, id);
     }
     let name = component.strip_suffix(".scope").unwrap_or(component);
-    // The monitor of a container is a part of it.
+    // The monitor of a container belongs to the container.
     let runtimes = [
         ("docker-", Runtime::Docker),
         ("cri-containerd-", Runtime::Containerd),
@@ -200,7 +201,7 @@ fn container(component: &str) -> Option<Container> {
     None
 }
 
-/// A container known by its parent: a bare number below a runtime's group, or a name below LXC's.
+/// A container recognised by its parent: a bare ID below a runtime's group, or a name below LXC's.
 fn container_below(parent: &str, component: &str) -> Option<Container> {
     let of = |runtime| Some(Container { runtime, id: kept(component) });
     match parent {
@@ -258,13 +259,13 @@ impl Place {
     }
 
     fn descend(&mut self, parent: &str, component: &str, of_slurm: &mut bool) {
-        // A name in the form for systemd that was taken as it is has the pod before the container.
+        // A name in the form for systemd that was used directly has the pod before the container.
         if let Some(uid) = pod(component.split(':').next().unwrap_or(component)) {
-            // The container is one of this pod from here on; the unit is whatever runs the node.
+            // From here on the container is one of this pod; the unit belongs to the node's runtime.
             *self = Place { pod: Some(uid), container: container(component), ..Place::default() };
             return;
         }
-        // Of the containers that hold each other the outermost, and of a pod the one in it.
+        // Of nested containers the outermost, and in a pod the one inside it.
         if self.container.is_none()
             && let Some(found) = container(component).or_else(|| container_below(parent, component))
         {
@@ -302,7 +303,7 @@ impl Place {
                 None => self.unit = Some(kept(&unescape(component))),
             }
         } else if let Some(service) = component.strip_suffix(".service") {
-            // The manager of a user's own units: those that it runs come below.
+            // The manager of a user's own units: its units come below.
             match service.strip_prefix("user@").and_then(|uid| uid.parse().ok()) {
                 Some(uid) => self.user = Some(uid),
                 None => self.unit = Some(kept(&unescape(component))),
@@ -337,10 +338,10 @@ mod tests {
         out.join(", ")
     }
 
-    /// Paths as the programs named in the comments make them.
+    /// Paths as made by the programs named in the comments.
     #[test]
     fn paths_of_services_containers_pods_and_jobs() {
-        for (path, told) in [
+        for (path, expected) in [
             // systemd, versions 1 and 2
             ("/system.slice/nginx.service", "unit nginx.service"),
             ("/system.slice/system-getty.slice/getty@tty1.service", "unit getty@tty1.service"),
@@ -424,7 +425,7 @@ mod tests {
             ("/pbspro.slice/pbspro-123.server.slice", "pbs job 123.server"),
             ("/pbs_jobs.service/jobid/123.server", "pbs job 123.server, unit pbs_jobs.service"),
             ("/htcondor/condor_var_lib_slot1_1@node", "htcondor job condor_var_lib_slot1_1@node"),
-            // nobody's
+            // No owner.
             ("/", ""),
             ("", ""),
             ("/batch", ""),
@@ -433,7 +434,7 @@ mod tests {
             ("/docker", ""),
             ("/docker/short", ""),
         ] {
-            assert_eq!(words(path), told, "{path}");
+            assert_eq!(words(path), expected, "{path}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Writable variables of an ELF file by its symbols, and where its debug information lies.
+//! Writable variables of an ELF file from its symbols, and the location of its debug information.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,14 +13,14 @@ use object::{
 use crate::budget::Budget;
 use crate::dwarf::{Language, Sections};
 
-/// Where a variable lives.
+/// The storage class of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Storage {
-    /// One for all CPUs.
+    /// A single instance for all CPUs.
     Shared,
-    /// The kernel's per-CPU data: a copy for each CPU, which others may reach.
+    /// The kernel's per-CPU data: a copy for each CPU, which other CPUs may access.
     PerCpu,
-    /// Thread-local: a copy for each thread, which others may reach by pointer.
+    /// Thread-local: a copy for each thread, which other threads may access by pointer.
     ThreadLocal,
 }
 
@@ -28,47 +28,48 @@ pub enum Storage {
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
     pub name: String,
-    /// In an object file not linked yet, one of our own making.
+    /// Synthetic in an object file that is not linked yet.
     pub address: u64,
     pub size: u64,
     pub storage: Storage,
-    /// `.data..read_mostly`: its variables are declared to be read mostly.
+    /// `.data..read_mostly`: its variables are declared as mostly read.
     pub read_mostly: bool,
     index: SectionIndex,
 }
 
-/// A variable by its symbol.
+/// A variable from the symbol table.
 #[derive(Clone, Debug)]
 pub(crate) struct Symbol {
     /// Demangled.
     pub name: String,
     pub address: u64,
     pub size: u64,
-    /// Its place in [`Elf::sections`].
+    /// Index in [`Elf::sections`].
     pub section: usize,
     pub language: Language,
 }
 
-/// What an ELF file says without its debug information.
+/// The contents of an ELF file without its debug information.
 pub(crate) struct Elf<'d> {
     file: File<'d>,
     segments: Segments,
-    /// All sections by name; of several of one name the first.
+    /// All sections by name; of sections with the same name, the first.
     names: HashMap<Vec<u8>, SectionIndex>,
     /// By address; thread-local ones by offset, after the others.
     pub sections: Vec<Section>,
     bases: HashMap<SectionIndex, u64>,
-    /// The place of each of `sections`.
+    /// The index of each section in `sections`.
     places: HashMap<SectionIndex, usize>,
     is_go: bool,
     pub budget: Budget,
 }
 
-/// Longer names of sections and symbols are cut before they are looked at: all of them may be one long text.
+/// Maximum length of section and symbol names. Longer names are cut before use: all names may be parts of one
+/// long text.
 const MAX_SECTION_NAME: usize = 256;
 const MAX_SYMBOL_NAME: usize = 4096;
 
-/// Sections written by the loader, and then by nobody.
+/// Sections that the loader writes, and then no one.
 const LOADERS: &[&str] = &[
     ".dynamic",
     ".init_array",
@@ -89,15 +90,16 @@ impl<'d> Elf<'d> {
     pub fn parse(data: &'d [u8], budget: Budget) -> object::Result<Elf<'d>> {
         let file = File::parse(data)?;
         let segments = match &file {
-            File::Elf32(f) => Segments::of(f.elf_program_headers(), f.endian()),
-            File::Elf64(f) => Segments::of(f.elf_program_headers(), f.endian()),
+            File::Elf32(f) => Segments::from_headers(f.elf_program_headers(), f.endian()),
+            File::Elf64(f) => Segments::from_headers(f.elf_program_headers(), f.endian()),
             _ => Segments::default(),
         };
         let relocatable = file.kind() == ObjectKind::Relocatable;
         let mut names = HashMap::new();
         for section in file.sections() {
             let name = section.name_bytes().unwrap_or_default();
-            // Names may overlap: then each is as long as the file, and to look for one would be to read all of them.
+            // Names may overlap, so each may be as long as the file. Searching for one would then read all of
+            // them.
             if !budget.keep(96 + name.len() as u64) {
                 break;
             }
@@ -119,12 +121,12 @@ impl<'d> Elf<'d> {
             }
             let (mut address, size) = (section.address(), section.size());
             if relocatable {
-                // Each on pages of its own, as nothing is known of how they will lie together.
+                // Each section gets its own pages, since their final layout is unknown.
                 address = free;
                 free = free.saturating_add(size).saturating_add(0x1fff) & !0xfff;
                 bases.insert(section.index(), address);
             }
-            // The part of it that is thread-local is a template, of which each thread writes a copy.
+            // The thread-local part is a template; each thread writes a copy.
             let protected = !sh_flags.contains(object::elf::SHF_TLS)
                 && segments.protects(&(address..address.saturating_add(size)));
             let constant = name.starts_with(".data.rel.ro") || name.contains("ro_after_init");
@@ -151,20 +153,20 @@ impl<'d> Elf<'d> {
             bases = HashMap::new();
         }
         let places = sections.iter().enumerate().map(|(at, section)| (section.index, at)).collect();
-        // Whether the Go linker made it.
+        // Whether the Go linker made the file.
         let is_go = [".go.buildinfo", ".gopclntab"].iter().any(|name| names.contains_key(name.as_bytes()));
         Ok(Elf { file, segments, names, sections, bases, places, is_go, budget })
     }
 
-    /// A section by its name, or by that of its compressed form (`.zdebug_info`).
+    /// A section by its name or by the name of its compressed form (`.zdebug_info`).
     fn section(&self, name: &str) -> Option<object::Section<'d, '_>> {
         let compressed = || self.names.get(format!(".zdebug_{}", name.strip_prefix(".debug_")?).as_bytes());
         let index = self.names.get(name.as_bytes()).or_else(compressed)?;
         self.file.section_by_index(*index).ok()
     }
 
-    /// The name of the file with its debug information, and that file's checksum: a text that ends with a zero, then on the next
-    /// word a number.
+    /// The name of the file with the debug information, and that file's checksum: a text that ends with a
+    /// zero, then a number on the next word boundary.
     fn debug_link(&self) -> Option<(&'d str, u32)> {
         let data = self.section(".gnu_debuglink")?.data().ok()?;
         let end = data.iter().position(|&byte| byte == 0)?;
@@ -173,12 +175,13 @@ impl<'d> Elf<'d> {
         Some((std::str::from_utf8(&data[..end]).ok()?, sum))
     }
 
-    /// How far from its own addresses the file was loaded, if `start` maps code of it from `offset` on.
+    /// The distance between the addresses in memory and in the file, if `start` maps code of the file from
+    /// `offset` on.
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
         self.segments.bias(start, offset)
     }
 
-    /// Whether it is still to be linked.
+    /// Whether the file is not linked yet.
     pub fn relocatable(&self) -> bool {
         self.file.kind() == ObjectKind::Relocatable
     }
@@ -191,7 +194,7 @@ impl<'d> Elf<'d> {
         self.file.build_id().ok().flatten()
     }
 
-    /// The section that holds an address, or an offset of thread-local storage.
+    /// The section of an address, or of an offset in thread-local storage.
     pub fn section_of(&self, address: u64, tls: bool) -> Option<usize> {
         self.sections.iter().position(|s| {
             (s.storage == Storage::ThreadLocal) == tls
@@ -199,8 +202,8 @@ impl<'d> Elf<'d> {
         })
     }
 
-    /// The variables, by address, one for each address; whether the full table was there (a stripped
-    /// file tells only what it exports), and how many common symbols still have no place.
+    /// The variables by address, one per address; whether the symbol table was complete (a stripped file has
+    /// only its exports); and the number of common symbols without an address.
     pub fn symbols(&self) -> (Vec<Symbol>, bool, usize) {
         let full = self.file.symbol_table().is_some();
         let mut commons = 0;
@@ -214,7 +217,7 @@ impl<'d> Elf<'d> {
             false => self.file.dynamic_symbols(),
         };
         all.take_while(|_| self.budget.goes_on()).for_each(&mut take);
-        // Of several names of one place the plainest, with the size any of them tells.
+        // If an address has several names, the simplest one is kept, with a size that any of them has.
         symbols.sort_by(|a: &Symbol, b| {
             let key = |s: &Symbol| (s.section, s.address, s.name.starts_with('_'), s.name.len());
             key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
@@ -226,7 +229,7 @@ impl<'d> Elf<'d> {
             }
             same
         });
-        // A symbol of no size (assembly) reaches to the next one.
+        // A symbol without a size (assembly) extends to the next one.
         for i in 0..symbols.len() {
             if symbols[i].size == 0 {
                 let section = &self.sections[symbols[i].section];
@@ -264,29 +267,29 @@ impl<'d> Elf<'d> {
         Some(Symbol {
             name,
             address,
-            // What claims to go on beyond its section does not.
+            // A symbol is cut at the end of its section.
             size: symbol.size().min(room),
             section,
             language,
         })
     }
 
-    /// The DWARF sections, uncompressed, and relocated where the linker has not done so.
+    /// The DWARF sections, uncompressed, and relocated if the linker has not done so.
     pub fn dwarf(&self) -> Sections<'d> {
         Sections::load(self.big_endian(), |name| self.debug_section(name).unwrap_or_default())
     }
 
-    /// The kernel's type information, where the file carries it.
+    /// The kernel's type information, if the file contains it.
     pub fn btf(&self) -> Option<Vec<u8>> {
         let section = self.debug_section(".BTF")?;
-        // What it is parsed into.
+        // Memory of the parsed types.
         self.budget.keep((section.len() as u64).saturating_mul(8)).then(|| section.into_owned())
     }
 
     fn debug_section(&self, name: &str) -> Option<Cow<'d, [u8]>> {
         let section = self.section(name)?;
         let compressed = section.compressed_data().ok()?;
-        // No coder of sections makes them smaller than this; a header that says so wants our memory.
+        // No compressor exceeds this ratio; a header that claims more is meant to exhaust memory.
         let most = (compressed.data.len() as u64).saturating_mul(1100).saturating_add(4096);
         let packed = compressed.format != object::CompressionFormat::None;
         if compressed.uncompressed_size > most
@@ -327,8 +330,8 @@ impl<'d> Elf<'d> {
         }
     }
 
-    /// Where the debug information of the file at `path` may lie: by build id, then by the name that the
-    /// file gives, with the checksum it must have.
+    /// Possible locations of the debug information of the file at `path`: by build ID, then by the name in
+    /// the file together with the required checksum.
     pub fn debug_files(&self, path: &Path, debug_dir: &Path) -> Vec<(PathBuf, Option<u32>)> {
         let mut files = Vec::new();
         if let Some(id) = self.build_id().filter(|id| id.len() > 1) {
@@ -347,7 +350,7 @@ impl<'d> Elf<'d> {
                 files.push((dir.join(name), Some(checksum)));
             }
         }
-        // The file itself may be named as its own.
+        // The file may name itself.
         files.retain(|(file, _)| file != path);
         files
     }

@@ -1,5 +1,5 @@
-//! A file that is parsed within bounds: of bytes, of pieces, of time. What is asked for beyond them fails as a damaged file does,
-//! before any memory is taken for it.
+//! A file that is parsed within bounds of bytes, pieces and time. A request beyond them fails like a damaged
+//! file, before any memory is allocated for it.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -10,9 +10,9 @@ use object::read::{ReadCache, ReadCacheOps, ReadRef};
 
 /// Bytes of headers and small sections of one file. Section headers alone may be 4 MiB.
 const MOST: u64 = 8 << 20;
-/// Cost of a piece besides its bytes, in bytes.
+/// Cost of a piece in addition to its bytes, in bytes.
 const PIECE: u64 = 64;
-/// How long the parsing of one file may take.
+/// The time limit for parsing one file.
 const LONGEST: Duration = Duration::from_millis(1000);
 
 /// A file within its bounds.
@@ -58,7 +58,7 @@ impl<'a> ReadRef<'a> for &'a Bounded<'_> {
         if range.start > range.end || range.end > self.length {
             return Err(());
         }
-        // The cache looks for the end in no more than 4 KiB.
+        // The cache looks for the end within 4 KiB at most.
         self.take(0)?;
         let bytes = (&self.cache).read_bytes_at_until(range, delimiter)?;
         self.take(bytes.len() as u64)?;
@@ -66,7 +66,7 @@ impl<'a> ReadRef<'a> for &'a Bounded<'_> {
     }
 }
 
-/// A file that is read in series.
+/// A file that is read sequentially.
 struct Reader<'s> {
     source: &'s Source,
     at: u64,
@@ -113,7 +113,7 @@ mod tests {
         while (&bounded).read_bytes_at(read, 1 << 20).is_ok() {
             read += 1;
         }
-        assert!(read < 8, "overlapping parts count as often as they are read: {read}");
+        assert!(read < 8, "overlapping parts count at each read: {read}");
         let pieces = Bounded::new(&source);
         let count = (0..1 << 20).take_while(|at| (&pieces).read_bytes_at(*at, 1).is_ok()).count() as u64;
         assert!(count <= MOST / PIECE, "{count}");

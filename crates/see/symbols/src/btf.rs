@@ -1,4 +1,4 @@
-//! The kernel's types, as far as naming locks needs them: which lock lies at an offset of a struct.
+//! The kernel's types, as far as naming locks needs them: the lock at an offset of a struct.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,12 +9,12 @@ pub use ncpu_btf::BtfError;
 use ncpu_btf::kind::{ARRAY, STRUCT, TYPEDEF, UNION};
 use ncpu_btf::{LOCK_TYPES, MAX_DEPTH, Section, Types};
 
-/// Objects embedded in many others, which people know by themselves: `inode.i_rwsem` is clearer
-/// than `ext4_inode_info.vfs_inode.i_rwsem`.
+/// Objects embedded in many others that are well known by themselves: `inode.i_rwsem` is clearer than
+/// `ext4_inode_info.vfs_inode.i_rwsem`.
 const KNOWN_OBJECTS: &[&str] =
     &["inode", "sock", "zone", "lruvec", "kernfs_node", "super_block", "address_space"];
 
-/// The kernel's types and those of modules, read from BTF when first asked for.
+/// The kernel's types and those of modules, read from BTF at first use.
 ///
 /// Loading indexes the types (about 6 ms and 6 MB); a look-up then is a search by name and a walk of
 /// the members (a few µs).
@@ -26,7 +26,7 @@ pub struct BtfMembers {
     found: RefCell<HashMap<String, Option<Definition>>>,
 }
 
-/// The module that defines a struct, if it is not the kernel proper, and the number of the type.
+/// The module that defines a struct, or `None` for the kernel itself, and the number of the type.
 type Definition = (Option<String>, u32);
 
 /// A variable of a data section.
@@ -34,10 +34,10 @@ type Definition = (Option<String>, u32);
 pub struct Variable {
     /// Its name.
     pub name: String,
-    /// Where it lies, in bytes from the section's start.
+    /// Its place, in bytes from the section's start.
     pub range: Range<u64>,
-    /// The name of its struct, where it is one.
-    pub of: Option<String>,
+    /// The name of its struct, if it is a struct.
+    pub type_name: Option<String>,
 }
 
 impl BtfMembers {
@@ -77,15 +77,15 @@ impl BtfMembers {
             let of = (target.kind == STRUCT).then(|| types.string(target.name)).flatten();
             let range = u64::from(start)..u64::from(start) + u64::from(size);
             let name = types.string(var.name)?.to_owned();
-            Some(Variable { name, range, of: of.filter(|n| !n.is_empty()).map(str::to_owned) })
+            Some(Variable { name, range, type_name: of.filter(|n| !n.is_empty()).map(str::to_owned) })
         };
         let mut all: Vec<_> = (0..record.len).filter_map(variable).collect();
         all.sort_by_key(|v| v.range.start);
         all
     }
 
-    /// Calls `f` with the types that define `struct name`: the kernel's, or those of the module that
-    /// the first word of the name suggests.
+    /// Calls `f` with the types that define `struct name`: the kernel's, or those of the module that the
+    /// first word of the name suggests.
     fn with<T>(&self, name: &str, f: impl FnOnce(&Types, u32) -> T) -> Option<T> {
         let known = self.found.borrow().get(name).cloned();
         let (module, id) = known.unwrap_or_else(|| {
@@ -121,7 +121,7 @@ struct LockPath<'a> {
     known: Option<(&'a str, usize)>,
 }
 
-/// The type behind typedefs and qualifiers, and whether it is a lock by any name on the way.
+/// The type behind typedefs and qualifiers, and whether one of the names on the way is a lock's.
 fn resolve(types: &Types, id: u32) -> Option<(u32, bool)> {
     let mut lock = false;
     let target = types.strip(id, |r| {
@@ -194,7 +194,7 @@ mod tests {
         btf.inspect_err(|e| eprintln!("skipped: {e}")).ok()
     }
 
-    /// The paths of all locks in a struct, found as the namer finds them: by offset.
+    /// The paths of all locks in a struct, found by offset as in the namer.
     fn locks(btf: &BtfMembers, name: &str) -> Vec<String> {
         let size = btf.size_of(name).unwrap_or_else(|| panic!("no struct {name}"));
         (0..size).filter_map(|o| btf.lock_at(name, o)).collect()
@@ -241,7 +241,7 @@ mod tests {
         let percpu = btf.percpu();
         eprintln!("load {load:?}, first struct {first:?}, {} per-CPU variables", percpu.len());
         let rq = percpu.iter().find(|v| v.name == "runqueues").expect("every SMP kernel has them");
-        assert_eq!(rq.of.as_deref(), Some("rq"));
+        assert_eq!(rq.type_name.as_deref(), Some("rq"));
         assert_eq!(btf.size_of("rq"), Some(rq.range.end - rq.range.start));
     }
 

@@ -1,33 +1,34 @@
-//! What a kernel stack says its CPU was doing.
+//! Classifies the activity of a CPU by its kernel stack.
 
-/// What a sample in the kernel was doing, from its stack.
+/// The activity of a sample in the kernel, from its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KernelClass<'a> {
     /// Spinning for a lock, or queueing to spin.
     LockSpin,
-    /// Making CPUs drop cached translations: sending, waiting for the others, or being told to.
+    /// Invalidating cached translations of CPUs: sending, waiting for the others, or handling the request.
     TlbShootdown,
-    /// Zeroing pages before somebody gets them.
+    /// Zeroing pages before their use.
     Zeroing,
     /// Leaving or entering a thread.
     ContextSwitch,
-    /// Deferred interrupt work, also where ksoftirqd does it.
+    /// Deferred interrupt work, also in ksoftirqd.
     Softirq,
     /// A hardware interrupt or an interprocessor one.
     Interrupt,
-    /// A page fault, wherever it struck: in user code, in a system call's copy, in a pre-fault.
+    /// A page fault, wherever it occurred: in user code, in a system call's copy, in a pre-fault.
     Fault,
-    /// Becoming another program.
+    /// Starting another program.
     Exec,
-    /// A process or thread ending, and its memory going.
+    /// A process or thread ending, and the release of its memory.
     Exit,
     /// A system call, by name; `entry` is the way in and out of the kernel itself.
     Syscall(&'a str),
-    /// Nothing to do.
+    /// Idle.
     Idle,
     /// A kernel thread's own work.
     KernelThread,
-    /// A probe in the program's code, of whatever tracer: the trap, its handler, and the step over the instruction.
+    /// A probe in the program's code, of any tracer: the trap, its handler, and the step over the
+    /// instruction.
     Probe,
     /// None of these.
     Other,
@@ -35,16 +36,16 @@ pub enum KernelClass<'a> {
 
 /// Classifies a kernel stack, leaf first.
 ///
-/// Only the innermost context counts: frames below an interrupt, a softirq or an exception belong to
-/// what was interrupted. Within it the first of these that holds is the answer:
+/// Only the innermost context counts: frames below an interrupt, a softirq or an exception belong to the
+/// interrupted code. Within it the first class that applies is the result:
 ///
-/// 1. `LockSpin`: the leaf is a slow path of a lock, whatever wanted it (also in an interrupt);
-/// 2. `TlbShootdown`: also within a fault, munmap or exit, and as the interrupt it sends;
+/// 1. `LockSpin`: the leaf is a slow path of a lock, whatever code takes it (also in an interrupt);
+/// 2. `TlbShootdown`: also within a fault, munmap or exit, and in the interrupt that it sends;
 /// 3. `Zeroing`: also within a fault or a system call;
-/// 4. `ContextSwitch`: also when a fault, a system call or an exit blocks, or an interrupt preempts;
-/// 5. `Softirq`, then `Interrupt`: whichever is nearest the leaf;
+/// 4. `ContextSwitch`: also if a fault, a system call or an exit blocks, or an interrupt preempts;
+/// 5. `Softirq`, then `Interrupt`: the one nearest the leaf;
 /// 6. `Fault`: also within a system call (copying to or from user memory) or exec;
-/// 7. `Exec`, then `Exit`: exec drops the old memory, and that is part of exec;
+/// 7. `Exec`, then `Exit`: exec releases the old memory, which is part of exec;
 /// 8. `Probe`, also by its own system calls; 9. `Syscall`, 10. `Idle`, 11. `KernelThread`, 12. `Other`.
 pub fn kernel_class<'a>(frames: &[&'a str]) -> KernelClass<'a> {
     let (context, entry) = context(frames);
@@ -86,14 +87,14 @@ pub fn kernel_class<'a>(frames: &[&'a str]) -> KernelClass<'a> {
     } else if any(is_thread_function) {
         KernelClass::KernelThread
     } else if any(|f| f.starts_with("ret_from_fork")) {
-        // A child's way to its first instruction.
+        // A child's path to its first instruction.
         KernelClass::Syscall("clone")
     } else {
         KernelClass::Other
     }
 }
 
-/// The name without what compilers append: `.isra.0`, `.part.3`, `.constprop.0`, `.cold`, `.llvm.1`.
+/// The name without suffixes of compilers: `.isra.0`, `.part.3`, `.constprop.0`, `.cold`, `.llvm.1`.
 fn base(frame: &str) -> &str {
     match frame.find('.') {
         Some(i) if i > 0 => &frame[..i],
@@ -101,7 +102,7 @@ fn base(frame: &str) -> &str {
     }
 }
 
-/// How the innermost context was entered.
+/// The entry of the innermost context.
 #[derive(Clone, Copy)]
 enum Entry {
     Softirq,
@@ -110,7 +111,7 @@ enum Entry {
     Exception,
 }
 
-/// The frames of the innermost context, with its entry where that is no system call.
+/// The frames of the innermost context, with its entry unless that is a system call.
 fn context<'s, 'a>(frames: &'s [&'a str]) -> (&'s [&'a str], Option<Entry>) {
     for (i, frame) in frames.iter().enumerate() {
         if let Some(entry) = entry(base(frame)) {
@@ -120,8 +121,8 @@ fn context<'s, 'a>(frames: &'s [&'a str]) -> (&'s [&'a str], Option<Entry>) {
     (frames, None)
 }
 
-/// Debuggers' breakpoints are among these, too, and are as rare as those who set them are slow. Not `uprobe_mmap` and its like:
-/// those run in every program.
+/// Includes debuggers' breakpoints, which are rare. Excludes `uprobe_mmap` and similar functions, which run
+/// in every program.
 fn is_probe(f: &str) -> bool {
     let f = f.strip_prefix("arch_").unwrap_or(f);
     f.starts_with("uretprobe_")
@@ -191,7 +192,7 @@ fn entry(f: &str) -> Option<Entry> {
     }
 }
 
-/// Functions that a spinning slow path calls between looks at the lock.
+/// Functions that a spinning slow path calls between attempts to take the lock.
 fn is_spin_helper(f: &str) -> bool {
     f.starts_with("__raw_callee_save_")
         || matches!(
@@ -271,7 +272,7 @@ pub fn sleeps_for_lock(f: &str) -> bool {
     )
 }
 
-/// Functions that flush TLBs, this CPU's or others'.
+/// Functions that flush TLBs, this CPU's or those of others.
 pub fn is_tlb(f: &str) -> bool {
     f.starts_with("flush_tlb_")
         || f.starts_with("__flush_tlb_")
@@ -292,7 +293,7 @@ pub fn is_tlb(f: &str) -> bool {
         )
 }
 
-/// Functions that zero pages: of a huge page one that calls those of small ones.
+/// Functions that zero pages: for a huge page, one that calls those for small pages.
 pub fn is_zeroing(f: &str) -> bool {
     f.starts_with("clear_page_") && !f.starts_with("clear_page_dirty")
         || f.starts_with("clear_huge_page")
@@ -351,7 +352,7 @@ fn is_idle(f: &str) -> bool {
     matches!(f, "do_idle" | "cpu_startup_entry" | "default_idle_call" | "cpuidle_enter" | "play_idle_precise")
 }
 
-/// Functions that kernel threads run in. A forked child has none of these below it.
+/// Functions that kernel threads run in. A forked child has none of them at the bottom of its stack.
 fn is_thread_function(f: &str) -> bool {
     matches!(
         f,
@@ -359,14 +360,14 @@ fn is_thread_function(f: &str) -> bool {
     )
 }
 
-/// The system call that a stack in the kernel, innermost first, serves whatever it is doing there; `entry` is the way into
-/// the kernel and out of it.
+/// The system call that a kernel stack, innermost first, belongs to, whatever it is doing there; `entry` is
+/// the path into and out of the kernel.
 pub fn system_call<'a>(stack: &[&'a str]) -> Option<&'a str> {
     syscall(stack)
 }
 
-/// The system call a context serves: the outermost frame that names one, else the frame the
-/// dispatcher called (a handler may end in a tail call and leave no frame).
+/// The system call of a context: the outermost frame that names one, otherwise the frame that the dispatcher
+/// called (a handler may end in a tail call and leave no frame).
 fn syscall<'a>(context: &[&'a str]) -> Option<&'a str> {
     if let Some(name) = context.iter().rev().find_map(|f| handler(base(f))) {
         return Some(name);
@@ -403,7 +404,7 @@ fn handler(f: &str) -> Option<&str> {
         "__do_compat_sys_",
     ];
     let name = ARCH.iter().find_map(|p| f.strip_prefix(p))?;
-    // The kernel's names of calls that are known by another.
+    // The kernel's names of calls with another well-known name.
     Some(match name {
         "newfstat" => "fstat",
         "newstat" => "stat",

@@ -1,8 +1,10 @@
-//! Files with the debug symbols of a program, in the places where systems and debuggers keep them: by build id below
-//! `/usr/lib/debug`, by the name that the program gives (`.gnu_debuglink`), and what the client of debuginfod has fetched.
+//! Files with the debug symbols of a program, in the places where systems and debuggers keep them: by build
+//! id below `/usr/lib/debug`, by the name in the program (`.gnu_debuglink`), and in the cache of debuginfod's
+//! client.
 //!
-//! They may be anybody's. So a file counts only if it is a regular one that belongs to root, to this user or to whoever the program
-//! belongs to, and if it was made with the program: by its build id, or by its checksum where one of the two has none.
+//! They may belong to any user. So a file counts only if it is a regular file of root, of this user or of the
+//! program's owner, and if it was made with the program: by its build id, or by its checksum if one of the
+//! two has no build id.
 
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
@@ -15,26 +17,27 @@ use object::{Endianness, elf};
 
 use crate::bounded::Bounded;
 
-/// No note or link is longer.
+/// The longest note or link that is read.
 const MAX_SECTION: u64 = 64 << 10;
-/// Sections and segments of notes that are looked into. Programs have three or four.
+/// The most sections and segments of notes that are examined. Programs have three or four.
 const MAX_NOTES: usize = 32;
-/// Bytes of a file whose checksum is taken: a larger one is known by its build id, or not at all. Distributions' programs have
-/// build ids.
+/// Bytes of the largest file whose checksum is computed; a larger one is identified by its build id only.
+/// Distributions' programs have build ids.
 const MAX_SUMMED: u64 = 64 << 20;
-/// Files whose checksum is remembered; those with the same length and place on disk are taken to be the same.
+/// The number of checksums that are cached. Files of equal length at the same place on disk are treated as
+/// equal.
 const MAX_SUMS: usize = 1 << 10;
 
-/// The file with the debug symbols of a program that was found at `path`, where this machine has one, and by which path.
+/// The file with the debug symbols of the program found at `path`, if this machine has one, and its path.
 pub(crate) fn debug_file(program: &Source, path: &Path) -> Option<(Source, PathBuf)> {
     Places::of_this_machine().find(program, path)
 }
 
-/// Where files with debug symbols are looked for.
+/// The places of files with debug symbols.
 struct Places {
     /// `/usr/lib/debug`
     system: PathBuf,
-    /// What debuginfod's client keeps, a directory for each build id.
+    /// The cache of debuginfod's client, a directory for each build id.
     fetched: Vec<PathBuf>,
 }
 
@@ -80,7 +83,7 @@ impl Places {
         by_id().or_else(by_link).or_else(fetched)
     }
 
-    /// Where a file lies whose name a program gives.
+    /// The possible places of a file with the name given by a program.
     fn linked(&self, path: &Path, name: &Path) -> Vec<PathBuf> {
         let Some((dir, below)) = path.parent().and_then(|dir| Some((dir, dir.strip_prefix("/").ok()?)))
         else {
@@ -91,16 +94,16 @@ impl Places {
 }
 
 fn own_uid() -> u32 {
-    // SAFETY: it only asks.
+    // SAFETY: takes no arguments.
     unsafe { libc::geteuid() }
 }
 
-/// What a file and its debug symbols are matched by.
+/// The properties that match a file and its debug symbols.
 struct Marks {
     id: Option<Vec<u8>>,
     /// The name of the file with the debug symbols, and its checksum.
     link: Option<(PathBuf, u32)>,
-    /// Whether it has symbols for debuggers itself.
+    /// Whether it contains debug symbols itself.
     symbols: bool,
 }
 
@@ -134,7 +137,7 @@ impl Marks {
     }
 }
 
-/// The build id, if a note is that.
+/// The build id, if the note is one.
 fn id(
     note: &object::read::elf::Note<'_, elf::FileHeader64<Endianness>>,
     endian: Endianness,
@@ -143,11 +146,11 @@ fn id(
     is_id.then(|| note.desc().to_vec()).filter(|id| !id.is_empty() && id.len() <= 64)
 }
 
-/// What `.gnu_debuglink` says: a name that ends with a zero, and on the next word the checksum.
+/// The contents of `.gnu_debuglink`: a zero-terminated name, and at the next word the checksum.
 fn linked(data: &[u8]) -> Option<(PathBuf, u32)> {
     let end = data.iter().position(|&b| b == 0)?;
     let name = &data[..end];
-    // It stands for a file in a directory, and nothing else.
+    // It must name a file in a directory, and no path.
     if name.is_empty() || name.contains(&b'/') || matches!(name, b"." | b"..") {
         return None;
     }
@@ -155,8 +158,8 @@ fn linked(data: &[u8]) -> Option<(PathBuf, u32)> {
     Some((std::ffi::OsStr::from_bytes(name).into(), u32::from_le_bytes(*sum)))
 }
 
-/// The checksum of a file, as `.gnu_debuglink` has it; `None` where it is too large, mostly holes, or cannot be read. Each file's is
-/// taken once, however many programs name it.
+/// The checksum of a file, as in `.gnu_debuglink`; `None` if it is too large, mostly holes, or unreadable.
+/// Each file's checksum is computed once, however many programs name it.
 fn checksum(file: &Source) -> Option<u32> {
     type Sums = HashMap<((u64, u64), u64, u64), Option<u32>>;
     static SUMS: Mutex<Option<Sums>> = Mutex::new(None);
@@ -212,7 +215,7 @@ const CRC: [u32; 256] = {
     table
 };
 
-/// CRC-32 as in zlib, of what `sum` is of (0: of nothing) and `data` behind it.
+/// CRC-32 as in zlib, of `data` after data with the checksum `sum` (0 for none).
 pub fn crc32(sum: u32, data: &[u8]) -> u32 {
     !data.iter().fold(!sum, |c, &b| CRC[((c ^ u32::from(b)) & 0xff) as usize] ^ (c >> 8))
 }
@@ -234,7 +237,8 @@ mod tests {
         assert!(done.status.success(), "{tool} {args:?}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// A stripped program that links to its debug symbols, as distributions make them, and the places of a machine of its own.
+    /// A stripped program that links to its debug symbols, as distributions make them, and a separate set of
+    /// places.
     struct Split {
         dir: tempfile::TempDir,
         program: PathBuf,
@@ -243,7 +247,7 @@ mod tests {
         id: String,
     }
 
-    /// `None` without a compiler.
+    /// `None` if there is no compiler.
     fn split(with_id: bool) -> Option<Split> {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
@@ -274,7 +278,7 @@ mod tests {
     }
 
     impl Split {
-        /// Puts the debug symbols somewhere below the machine's directory.
+        /// Puts the debug symbols below the machine's directory.
         fn put(&self, name: &str) -> PathBuf {
             let place = self.dir.path().join(name);
             std::fs::create_dir_all(place.parent().unwrap()).unwrap();
@@ -320,19 +324,19 @@ mod tests {
             let Some(split) = split(with_id) else { return };
             let there = split.put("bin/x.debug");
             assert!(split.found().is_some());
-            // Another version's.
+            // The symbols of another version.
             let other = split.dir.path().join("y.c");
             std::fs::write(&other, "int main(void) { return 7; }\n").unwrap();
             let id = if with_id { "-Wl,--build-id=sha1" } else { "-Wl,--build-id=none" };
             run("gcc", &["-g", id, "-o", there.to_str().unwrap(), other.to_str().unwrap()]);
             assert_eq!(split.found(), None, "with an id: {with_id}");
-            // Its own, damaged: the checksum tells, and the build id stands for the file.
+            // The right file, damaged: the checksum detects it, but the build id still matches.
             let mut bytes = std::fs::read(&split.debug).unwrap();
             let last = bytes.len() - 1;
             bytes[last] ^= 1;
             std::fs::write(&there, bytes).unwrap();
             assert_eq!(split.found().is_some(), with_id);
-            // One without symbols, one that is empty, and a part.
+            // A file without symbols, an empty one, and a truncated one.
             std::fs::copy(&split.program, &there).unwrap();
             assert_eq!(split.found(), None);
             for cut in [0, 10, 100] {
@@ -347,14 +351,14 @@ mod tests {
         let Some(split) = split(true) else { return };
         let there = split.put("bin/x.debug");
         std::fs::remove_file(&there).unwrap();
-        // Nobody writes into it, and it must not be waited for.
+        // A FIFO without a writer must not block the reader.
         run("mkfifo", &[there.to_str().unwrap()]);
         assert_eq!(split.found(), None);
         std::fs::remove_file(&there).unwrap();
         std::fs::create_dir(&there).unwrap();
         assert_eq!(split.found(), None);
         std::fs::remove_dir(&there).unwrap();
-        // Distributions' files are links; in the cache nothing is.
+        // Distributions' files are links; the cache contains none.
         std::os::unix::fs::symlink(&split.debug, &there).unwrap();
         assert_eq!(split.found().as_ref(), Some(&there));
         std::fs::remove_file(&there).unwrap();
@@ -365,7 +369,7 @@ mod tests {
         assert_eq!(split.found(), None);
         std::fs::remove_file(&cached).unwrap();
         if own_uid() != 0 {
-            return eprintln!("skipped: to give files away needs root");
+            return eprintln!("skipped: giving files away needs root");
         }
         let cached = split.put(&format!("cache/{}/debuginfo", split.id));
         std::os::unix::fs::chown(&cached, Some(65534), None).unwrap();

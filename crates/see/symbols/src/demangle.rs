@@ -1,15 +1,15 @@
-//! Names in the source of symbols.
+//! Source names of symbols.
 
 use std::fmt::{self, Write};
 
-/// Bytes of a name in the source; a longer one is cut.
+/// The most bytes of a source name; a longer one is cut off.
 const MAX_NAME: usize = 1 << 10;
 
-/// The name in the source of a symbol of C++ or Rust; `None` for any other.
+/// The source name of a C++ or Rust symbol; `None` for other symbols.
 ///
-/// Only names that begin as mangled ones do are tried: to a C++ demangler the C function `w` is `wchar_t`.
+/// Only names that begin like mangled ones are tried: to a C++ demangler the C function `w` is `wchar_t`.
 pub fn demangle(symbol: &str) -> Option<String> {
-    // No sensible name is longer, and a hostile one may unfold without end.
+    // No sensible name is longer, and a hostile one could expand without end.
     if symbol.len() > 4096 || !(symbol.starts_with("_Z") || symbol.starts_with("_R")) {
         return None;
     }
@@ -27,7 +27,7 @@ pub fn demangle(symbol: &str) -> Option<String> {
     }
 }
 
-/// A name, cut to the length that is shown of it.
+/// A name, cut to the length that is displayed.
 pub(crate) fn shown(mut name: String) -> String {
     if name.len() > MAX_NAME {
         name.truncate(boundary(&name, MAX_NAME));
@@ -41,7 +41,7 @@ pub(crate) fn boundary(text: &str, most: usize) -> usize {
     (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
-/// Text that ends where it is too long: what writes it is stopped there.
+/// Text that is cut off at a limit: the writer is stopped there.
 struct Cut(String);
 
 impl Write for Cut {
@@ -65,7 +65,7 @@ mod tests {
     fn names_that_unfold_are_cut() {
         assert_eq!(demangle("_ZN3foo3barEv").as_deref(), Some("foo::bar()"));
         assert_eq!(demangle("main"), None);
-        // Each parameter is a pair of the one before: some 2^30 characters.
+        // Each parameter is a pair of the previous one: about 2^30 characters.
         let mut bomb = String::from("_Z1fSt4pairIiiE");
         for level in 0..30 {
             let last = std::char::from_digit(level, 36).expect("a digit").to_ascii_uppercase();

@@ -1,4 +1,4 @@
-//! Where an ELF file's segments load, and where symbols lie that are asked for by name.
+//! The load addresses of an ELF file's segments, and the places of symbols looked up by name.
 
 use std::ops::Range;
 
@@ -8,23 +8,23 @@ use object::{Endian, Endianness, elf};
 
 use crate::bounded::Bounded;
 
-/// No real program has more segments.
+/// More segments than any real program has.
 const MAX_SEGMENTS: usize = 256;
-/// No name is longer; one that is, is cut.
+/// The longest name; a longer one is cut off.
 const MAX_NAME: usize = 4 << 10;
 /// Bytes of a section's name.
 const MAX_SECTION_NAME: usize = 64;
 /// Bytes of an `Elf64_Sym`.
 pub(crate) const ENTRY: usize = 24;
-/// Symbols of a table, whatever they are of. The largest programs (browsers, compilers) have two million.
+/// Symbols of a table, of all kinds. The largest programs (browsers, compilers) have two million.
 pub(crate) const MAX_ENTRIES: u64 = 4 << 20;
 /// Symbols read at once.
 pub(crate) const AT_ONCE: usize = 1 << 12;
 /// Bytes of a table of strings that is searched.
 const MAX_STRINGS: u64 = 16 << 20;
 
-/// The string at a place of a file's table of strings, without the zero that ends it; `None` where it lies behind the table, or
-/// the file has been cut since.
+/// The string at an offset of a file's string table, without the terminating zero; `None` if it lies behind
+/// the table, or the file was truncated.
 pub(crate) fn string(file: &Source, table: &Range<u64>, at: u32) -> Option<Vec<u8>> {
     let begin = table.start.checked_add(at.into()).filter(|b| *b < table.end)?;
     let most = usize::try_from(table.end - begin).map_or(MAX_NAME, |n| n.min(MAX_NAME));
@@ -41,14 +41,14 @@ pub(crate) fn string(file: &Source, table: &Range<u64>, at: u32) -> Option<Vec<u
     Some(bytes)
 }
 
-/// A section of symbols: where its entries lie, and its strings.
+/// A section of symbols: the range of its entries, and its strings.
 pub(crate) struct SymbolSection {
     pub entries: Range<u64>,
     pub names: Range<u64>,
     pub dynamic: bool,
 }
 
-/// The sections of a 64-bit file that hold symbols: the debuggers', then the dynamic linker's.
+/// The symbol sections of a 64-bit file: the debuggers', then the dynamic linker's.
 pub(crate) fn symbol_sections(file: &Source) -> Option<(Endianness, Vec<SymbolSection>)> {
     let bounded = Bounded::new(file);
     let header = elf::FileHeader64::<Endianness>::parse(&bounded).ok()?;
@@ -71,8 +71,8 @@ pub(crate) fn symbol_sections(file: &Source) -> Option<(Endianness, Vec<SymbolSe
     Some((endian, sections))
 }
 
-/// The entries of a section of symbols, a part at a time, as long as `take` returns true. `None` where they are too many, or the
-/// file has been cut.
+/// Passes the entries of a symbol section to `take`, in parts, until it returns false. `None` if there are
+/// too many, or the file was truncated.
 pub(crate) fn for_entries(
     file: &Source,
     entries: &Range<u64>,
@@ -96,8 +96,8 @@ pub(crate) fn for_entries(
     Some(())
 }
 
-/// Addresses and sizes of symbols by their names, of those that debuggers or the dynamic linker look up; `None` for those that the
-/// file does not define.
+/// Addresses and sizes of symbols by their names, from the symbols for debuggers or for the dynamic linker;
+/// `None` for names that the file does not define.
 pub fn named_symbols(file: &Source, dynamic: bool, names: &[&str]) -> Vec<Option<(u64, u64)>> {
     let mut found = vec![None; names.len()];
     let Some((endian, sections)) = symbol_sections(file) else { return found };
@@ -115,7 +115,7 @@ pub fn named_symbols(file: &Source, dynamic: bool, names: &[&str]) -> Vec<Option
         behind.is_some_and(|rest| rest.first() == Some(&0))
     };
     let mut left = names.len();
-    // Symbols found before the file was cut are valid.
+    // Symbols found before the truncation are valid.
     let _ = for_entries(file, &section.entries, |entry| {
         let number = |at: usize| entry[at..].first_chunk().map_or(0, |b| endian.read_u64(*b));
         let name = entry.first_chunk().map_or(0, |b| endian.read_u32(*b));
@@ -132,12 +132,13 @@ pub fn named_symbols(file: &Source, dynamic: bool, names: &[&str]) -> Vec<Option
     found
 }
 
-/// Sections of a 64-bit file by their names, where they lie in the file and in memory.
+/// Sections of a 64-bit file by name, with their place in the file and their address.
 #[derive(Debug)]
 pub struct Sections(Vec<(Vec<u8>, Range<u64>, u64)>);
 
 impl Sections {
-    /// Reads the section headers of a file of this machine's byte order; `None` where it has none, or is damaged.
+    /// Reads the section headers of a file of this machine's byte order; `None` if it has none, or is
+    /// damaged.
     pub fn read(file: &Source) -> Option<Sections> {
         let bounded = Bounded::new(file);
         let header = elf::FileHeader64::<Endianness>::parse(&bounded).ok()?;
@@ -146,20 +147,20 @@ impl Sections {
         let section = |s: &elf::SectionHeader64<Endianness>| {
             let (start, size) = s.file_range(endian)?;
             let end = start.checked_add(size).filter(|end| *end <= file.size())?;
-            // Linkers give them names of some 20 bytes; names may overlap.
+            // Linkers' names have about 20 bytes; names may overlap.
             let name = all.section_name(endian, s).ok().filter(|name| name.len() <= MAX_SECTION_NAME)?;
             Some((name.to_vec(), start..end, s.sh_addr(endian)))
         };
         Some(Sections(all.iter().filter_map(section).collect()))
     }
 
-    /// Where a section lies, and its address.
+    /// The place of a section, and its address.
     pub fn named(&self, name: &str) -> Option<(Range<u64>, u64)> {
         let found = self.0.iter().find(|(n, ..)| n == name.as_bytes());
         found.map(|(_, range, address)| (range.clone(), *address))
     }
 
-    /// From an address on, where its section lies in the file.
+    /// The part of the file from this address to the end of its section.
     pub(crate) fn at(&self, address: u64) -> Option<Range<u64>> {
         self.0.iter().find_map(|(_, range, start)| {
             let into = address.checked_sub(*start).filter(|_| *start != 0)?;
@@ -168,7 +169,7 @@ impl Sections {
     }
 }
 
-/// The segments of an ELF file that are loaded, and those that are made read-only after loading.
+/// The loaded segments of an ELF file, and those that are made read-only after loading.
 #[derive(Clone, Debug, Default)]
 pub struct Segments(Vec<Segment>);
 
@@ -176,22 +177,22 @@ pub struct Segments(Vec<Segment>);
 struct Segment {
     relro: bool,
     code: bool,
-    /// In memory, zero-filled data included.
+    /// In memory, including zero-filled data.
     memory: Range<u64>,
     file: Range<u64>,
 }
 
 impl Segments {
-    /// Reads the program headers of a 64-bit ELF file; `None` where the file is not one.
+    /// Reads the program headers of a 64-bit ELF file; `None` if the file is not one.
     pub fn read(file: &Source) -> Option<Segments> {
         let bounded = Bounded::new(file);
         let header = elf::FileHeader64::<Endianness>::parse(&bounded).ok()?;
         let endian = header.endian().ok()?;
-        Some(Segments::of(header.program_headers(endian, &bounded).ok()?, endian))
+        Some(Segments::from_headers(header.program_headers(endian, &bounded).ok()?, endian))
     }
 
-    /// The segments of program headers.
-    pub fn of<H: ProgramHeader>(headers: &[H], endian: H::Endian) -> Segments {
+    /// The segments described by program headers.
+    pub fn from_headers<H: ProgramHeader>(headers: &[H], endian: H::Endian) -> Segments {
         let range = |start: u64, size: u64| start..start.saturating_add(size);
         let segment = |h: &H| {
             let relro = h.p_type(endian) == elf::PT_GNU_RELRO;
@@ -209,11 +210,12 @@ impl Segments {
         self.0.iter().filter(|s| !s.relro)
     }
 
-    /// How far from its own addresses the file was loaded, if `start` maps code of it from `offset` on.
+    /// The distance between the file's own addresses and its load address, if `start` maps code of it from
+    /// `offset` on.
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
-        // Mappings begin on a page, segments need not: the page may hold the end of another segment, whose
-        // addresses lie elsewhere.
-        // SAFETY: a question without pointers.
+        // Mappings begin on a page, segments need not: the page may contain the end of another segment with
+        // other addresses.
+        // SAFETY: a query without pointers.
         let size = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
         let page = |n: u64| n & !(size - 1);
         let mut code = self.loaded().filter(|s| s.code);
@@ -227,12 +229,12 @@ impl Segments {
         protected.any(|s| s.memory.start <= range.start && range.end <= s.memory.end)
     }
 
-    /// Whether any segment holds this address in memory.
+    /// Whether a segment covers this address in memory.
     pub fn holds(&self, address: u64) -> bool {
         self.loaded().any(|s| s.memory.contains(&address))
     }
 
-    /// Where in the file the byte lies that is loaded at an address.
+    /// The file offset of the byte that is loaded at an address.
     pub fn offset(&self, address: u64) -> Option<u64> {
         self.loaded().find_map(|s| {
             let within = address.checked_sub(s.memory.start).filter(|at| *at < s.file.end - s.file.start)?;
@@ -240,7 +242,7 @@ impl Segments {
         })
     }
 
-    /// The address, as the symbols count it, of the byte at `offset` of the file.
+    /// The link-time address of the byte at `offset` of the file.
     pub fn address(&self, offset: u64) -> Option<u64> {
         let s = self.loaded().find(|s| s.file.contains(&offset))?;
         s.memory.start.checked_add(offset - s.file.start)
@@ -261,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_page_of_two_segments_is_the_codes() {
-        // As lld lays them out: the page at 0x47b000 ends the first and begins the second.
+        // As lld arranges them: the page at 0x47b000 ends the first segment and begins the second.
         let segment = |offset: u64, address: u64, size, code| Segment {
             relro: false,
             code,

@@ -1,11 +1,11 @@
-//! Names of functions by their parts, so that they are compared whole: `unlock_slow` is not `lock_slow`.
+//! Splits names of functions into parts, so that parts are compared whole: `unlock_slow` is not `lock_slow`.
 
 /// Suffixes that compilers append to the name of a C function that they cloned, split or moved.
 const CLONES: [&str; 9] =
     ["part", "constprop", "isra", "cold", "lto_priv", "llvm", "abi0", "localalias", "warm"];
 
-/// A name's parts: namespaces, types, and last the function. Without parameters, without the types that it was made for,
-/// without its result, the version of a symbol, and what compilers append.
+/// A name's parts: namespaces, types, and last the function. Without parameters, type arguments, result,
+/// symbol version, and suffixes of compilers.
 ///
 /// `<std::sys::Mutex>::lock` is `std sys Mutex lock`, `sync.(*Mutex).Lock` is `sync Mutex Lock`, `void f<int>(char)` is `f`,
 /// `java/lang/Thread;::join` is `java lang Thread join`. A name in brackets, `[unknown libfoo.so]`, is one part.
@@ -22,7 +22,8 @@ pub fn parts(name: &str) -> Vec<&str> {
     parts
 }
 
-/// Namespaces that hold a version and are not written in sources: `std::__1::mutex`, `absl::lts_20230802::Mutex`.
+/// Namespaces that contain a version and do not appear in sources: `std::__1::mutex`,
+/// `absl::lts_20230802::Mutex`.
 fn is_inline_namespace(part: &str) -> bool {
     matches!(part, "__1" | "__cxx11" | "__ndk1") || part.starts_with("lts_")
 }
@@ -43,7 +44,7 @@ fn read<'a>(name: &'a str, parts: &mut Vec<&'a str>) {
     };
     while let Some(&byte) = bytes.get(at) {
         match byte {
-            // `<A as B>::f`: the function is A's.
+            // `<A as B>::f`: the function belongs to A.
             b'<' if at == begin && parts.len() == begins_with => {
                 let end = closing(bytes, at);
                 let inside = name.get(at + 1..end).unwrap_or_default();
@@ -51,12 +52,12 @@ fn read<'a>(name: &'a str, parts: &mut Vec<&'a str>) {
                 (at, begin) = (end + 1, end + 1);
             }
             b'<' => {
-                // The types that it was made for; `operator<` has none.
+                // Type arguments; `operator<` has none.
                 put(parts, &name[begin..at]);
                 at = closing(bytes, at) + 1;
                 begin = at;
             }
-            // A receiver of Go, or a namespace without a name.
+            // A Go receiver, or an anonymous namespace.
             b'(' if at == begin => {
                 let end = closing(bytes, at);
                 if bytes.get(at + 1) == Some(&b'*') {
@@ -64,7 +65,7 @@ fn read<'a>(name: &'a str, parts: &mut Vec<&'a str>) {
                 }
                 (at, begin) = (end + 1, end + 1);
             }
-            // Parameters; a function that lies in another goes on behind them.
+            // Parameters; the name of a nested function continues behind them.
             b'(' => {
                 put(parts, &name[begin..at]);
                 let end = closing(bytes, at);
@@ -75,7 +76,7 @@ fn read<'a>(name: &'a str, parts: &mut Vec<&'a str>) {
             }
             b'{' => at = closing(bytes, at) + 1,
             b'@' => break,
-            // The parts so far were its result.
+            // The parts so far were the result type.
             b' ' => {
                 parts.truncate(begins_with);
                 (at, begin) = (at + 1, at + 1);
@@ -96,7 +97,7 @@ fn read<'a>(name: &'a str, parts: &mut Vec<&'a str>) {
     }
 }
 
-/// Where the bracket closes that opens `at`; the end of the name where it does not.
+/// The end of the bracket that opens at `at`; the end of the name if it is not closed.
 fn closing(bytes: &[u8], at: usize) -> usize {
     let (open, close) = match bytes[at] {
         b'<' => (b'<', b'>'),
@@ -105,7 +106,7 @@ fn closing(bytes: &[u8], at: usize) -> usize {
     };
     let mut depth = 0_usize;
     for (i, &byte) in bytes.iter().enumerate().skip(at) {
-        // The head of an arrow closes nothing.
+        // The head of an arrow does not close a bracket.
         let arrow = byte == b'>' && i > 0 && bytes[i - 1] == b'-';
         depth += usize::from(byte == open);
         depth -= usize::from(byte == close && !arrow && depth > 0);
@@ -116,7 +117,7 @@ fn closing(bytes: &[u8], at: usize) -> usize {
     bytes.len()
 }
 
-/// A part without the underscores that C libraries put before names.
+/// A part without leading underscores, as used by C libraries.
 pub(crate) fn plain(part: &str) -> &str {
     let plain = part.trim_start_matches('_');
     plain.strip_prefix("GI_").unwrap_or(plain).trim_start_matches('_')

@@ -1,4 +1,4 @@
-//! Functions of a file by their names in the source.
+//! Functions of a file by their source names.
 
 use ncpu_files::reader::Source;
 use object::{Endian, elf};
@@ -8,44 +8,44 @@ use crate::elf::{ENTRY, MAX_ENTRIES, for_entries, symbol_sections};
 
 /// Bytes of the names of a file's symbols.
 const MAX_STRINGS: u64 = 64 << 20;
-/// Instances of a function that are returned: a generic one has many.
+/// The most instances of a function that are returned: a generic one has many.
 const MAX_FOUND: usize = 64;
-/// Suffixes of the copies of a function that compilers make, and of a part of it that runs seldom.
+/// Suffixes of a function's copies made by compilers, and of its cold part.
 const COPIES: [&str; 4] = [".isra.", ".constprop.", ".lto_priv.", ".llvm."];
 const COLD: &str = ".cold";
 
 /// A function of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Function {
-    /// Where it is, as the symbols count it.
+    /// Its link-time address.
     pub address: u64,
     /// Its length in bytes.
     pub size: u64,
-    /// The part of another that runs seldom, kept apart from it. It is no function of its own.
+    /// The cold part of another function, stored apart from it. Not a function of its own.
     pub cold: bool,
     /// The symbol.
     pub symbol: String,
 }
 
-/// Functions whose name in the source is `name`: one may have several copies, generic ones have an instance for each type. The name of a
-/// C++ function may be given with its parameters or without. By the debuggers' symbols, or where there are none by the dynamic
-/// linker's.
+/// Functions with the source name `name`. One may have several copies, and generic ones have an instance for
+/// each type. The name of a C++ function may be given with or without its parameters. Uses the symbols for
+/// debuggers, otherwise those for the dynamic linker.
 pub fn functions_named(file: &Source, name: &str) -> Vec<Function> {
     let word = last_word(name);
     let mut found = functions(file, MAX_FOUND, |symbol, _, _| holds(symbol, word) && is_named(symbol, name));
-    // One function may have several names.
+    // A function may have several names.
     found.sort();
     found.dedup_by_key(|f| f.address);
     found
 }
 
-/// The function of a file whose code holds an address.
+/// The function of a file that contains a code address.
 pub fn function_at(file: &Source, address: u64) -> Option<Function> {
     let within = |_: &[u8], start: u64, size: u64| address.checked_sub(start).is_some_and(|at| at < size);
     functions(file, 1, within).pop()
 }
 
-/// The last word of a path, which the mangled name has too.
+/// The last word of a path, which the mangled name also contains.
 fn last_word(name: &str) -> &[u8] {
     let head = name.split(['(', '<']).next().unwrap_or(name);
     let word = head.rsplit([':', ' ']).next().unwrap_or(head);
@@ -56,7 +56,7 @@ fn holds(symbol: &[u8], word: &[u8]) -> bool {
     symbol.windows(word.len().max(1)).any(|w| w == word)
 }
 
-/// A symbol without the suffixes of copies; whether it is a cold part.
+/// A symbol without the suffixes of copies; and whether it is a cold part.
 fn plain(symbol: &str) -> (&str, bool) {
     let mut end = symbol.len();
     for suffix in COPIES {
@@ -76,7 +76,7 @@ fn is_named(symbol: &[u8], name: &str) -> bool {
     shown == name || shown.strip_prefix(name).is_some_and(|rest| rest.starts_with('('))
 }
 
-/// Up to `most` functions that are wanted, by symbol, address and size.
+/// Up to `most` functions accepted by `wanted`, which gets symbol, address and size.
 fn functions(file: &Source, most: usize, mut wanted: impl FnMut(&[u8], u64, u64) -> bool) -> Vec<Function> {
     let mut found = Vec::new();
     let Some((endian, sections)) = symbol_sections(file) else { return found };
@@ -89,7 +89,7 @@ fn functions(file: &Source, most: usize, mut wanted: impl FnMut(&[u8], u64, u64)
         if file.read_exact_at(&mut strings, section.names.start).is_err() {
             continue;
         }
-        // Symbols found before the file was cut are valid.
+        // Symbols found before the truncation are valid.
         let _ = for_entries(file, &section.entries, |entry| {
             let number = |at: usize| entry[at..].first_chunk().map_or(0, |b| endian.read_u64(*b));
             let name = entry.first_chunk().map_or(0, |b| endian.read_u32(*b)) as usize;

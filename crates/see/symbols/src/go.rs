@@ -1,7 +1,8 @@
-//! Functions of programs in Go, and those that its compiler has put into them: from the table that each carries for its own
-//! tracebacks (`runtime.pclntab`), stripped or not. Read where it is asked, so that it costs no memory.
+//! Functions of Go programs, and functions inlined into them: from the table that each program carries for
+//! its own tracebacks (`runtime.pclntab`), stripped or not. Read at each look-up, so it costs no memory.
 //!
-//! The formats are of Go 1.20 and later, whose table begins with a number of its own; others have no names from here.
+//! The formats are those of Go 1.20 and later, whose table begins with its own magic number. Older programs
+//! get no names from here.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,60 +10,60 @@ use std::sync::Arc;
 use crate::elf::{Sections, named_symbols, string};
 use ncpu_files::reader::Source;
 
-/// How the table begins: its version, two zeros; then the least size of an instruction, and of a pointer.
+/// The start of the table: its version, two zeros; then the instruction quantum, and the size of a pointer.
 const MAGIC: [u8; 6] = [0xf1, 0xff, 0xff, 0xff, 0, 0];
-/// Bytes of the table's header, of a row of the index of functions, and of a function's part that has a fixed size.
+/// Bytes of the table's header, of a row of the index of functions, and of a function's fixed part.
 const HEADER: usize = 72;
 const ROW: u64 = 8;
 const FUNCTION: u64 = 44;
-/// Bytes of a call that was put in the caller's place (`inlinedCall`).
+/// Bytes of an inlined call (`inlinedCall`).
 const CALL: u64 = 16;
-/// Which of a function's tables (`internal/abi/symtab.go`).
+/// The number of a function's table (`internal/abi/symtab.go`).
 const PCDATA_INL_TREE_INDEX: u64 = 2;
 const FUNCDATA_INL_TREE: u64 = 3;
-/// Where `moduledata` keeps what the table is relative to: the code, and what functions refer to.
+/// The members of `moduledata` that the table is relative to: the code, and the data of functions.
 const MODULE_TEXT: u64 = 176;
 const MODULE_GOFUNC: u64 = 320;
-/// Functions of a program; the largest have some 300,000.
+/// The most functions of a program; the largest programs have about 300,000.
 const MAX_FUNCTIONS: u64 = 4 << 20;
-/// Places at which a section may refer to the table, of which one does in the module's data.
+/// The most places in a section that may refer to the table; one of them is in the module's data.
 const MAX_PLACES: usize = 64;
-/// Calls within calls; the compiler's budget ends sooner.
+/// The depth of nested inlined calls; the compiler's budget ends sooner.
 const DEEPEST: usize = 64;
-/// Bytes of the table from addresses to calls that are read for a function.
+/// Bytes read of a function's table from addresses to calls.
 const MAX_STEPS: usize = 1 << 18;
-/// Bytes of a section that are read to find the module's data, or names.
+/// Bytes of a section that are searched for the module's data, or names.
 const MAX_DATA: u64 = 64 << 20;
-/// Bytes of it read at once.
+/// Bytes read at once.
 const CHUNK: usize = 1 << 18;
 
-/// The functions of a program in Go.
+/// The functions of a Go program.
 #[derive(Debug)]
 pub(crate) struct Go {
     file: Source,
-    /// Where code begins, as addresses in the file count.
+    /// The link-time address of the code.
     text: u64,
     functions: u64,
-    /// The least size of an instruction.
+    /// The instruction quantum.
     quantum: u64,
     names: Range<u64>,
     steps: Range<u64>,
     index: Range<u64>,
-    /// Where the calls are that were put into callers. `None` where that is not known.
+    /// The place of inlined calls. `None` if unknown.
     calls: Option<Range<u64>>,
 }
 
-/// A function that an address lies in.
+/// The function at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     /// Its name.
     pub name: Arc<str>,
-    /// Those that were put into it and in which the address lies, the innermost first.
+    /// The inlined functions at the address, innermost first.
     pub inlined: Arc<[Arc<str>]>,
 }
 
 impl Go {
-    /// The table of a program; `None` where it is none in Go, or of a version that is not known.
+    /// The table of a program; `None` if it is not a Go program, or its version is unknown.
     pub fn read(file: &Source) -> Option<Go> {
         let layout = Sections::read(file)?;
         let named = |name| layout.named(name);
@@ -85,7 +86,7 @@ impl Go {
             text,
             functions,
             quantum: header[6].into(),
-            // Names lie before all else, and units after them.
+            // Names come before everything else, followed by units.
             names: part(4)?.start..part(5)?.start,
             steps: part(7)?.start..part(8)?.start,
             index: part(8)?,
@@ -94,11 +95,11 @@ impl Go {
         })
     }
 
-    /// The function that an address lies in.
+    /// The function at an address.
     pub fn lookup(&self, address: u64) -> Option<Found> {
         let pc = u32::try_from(address.checked_sub(self.text)?).ok()?;
         let row = |i: u64| self.u32_at(&self.index, i.checked_mul(ROW)?);
-        // The last row is where the code ends.
+        // The last row is the end of the code.
         let (mut low, mut high) = (0, self.functions);
         if pc < row(0)? || pc >= row(self.functions)? {
             return None;
@@ -114,10 +115,11 @@ impl Go {
         Some(Found { name, inlined: inlined.into() })
     }
 
-    /// Where functions lie that have these names, as addresses in the file count; `None` for a name that none has.
+    /// The ranges of functions with these names, at link-time addresses; `None` for a name that no function
+    /// has.
     fn find(&self, names: &[&str]) -> Option<Vec<Option<Range<u64>>>> {
         let mut found = vec![None; names.len()];
-        // The parts of functions lie in their order, so both are read once, from the beginning to the end.
+        // The parts of functions are in index order, so both are read once, from beginning to end.
         let (mut rows, mut parts) = (Ahead::new(&self.file), Ahead::new(&self.file));
         let wanted = self.places(names)?;
         let mut last = 0;
@@ -137,11 +139,11 @@ impl Go {
         Some(found)
     }
 
-    /// Where names lie among the names of functions.
+    /// The places of names in the name table.
     fn places(&self, names: &[&str]) -> Option<Vec<Option<u32>>> {
         let mut places = vec![None; names.len()];
         let longest = names.iter().map(|name| name.len()).max().unwrap_or(0);
-        // A name, and where it began; of a long one its beginning.
+        // A name, and its start; only the beginning of a long one.
         let (mut name, mut begin) = (Vec::new(), 0u64);
         each_chunk(&self.file, &self.names, |at, bytes| {
             for (i, &byte) in bytes.iter().enumerate() {
@@ -161,7 +163,7 @@ impl Go {
         Some(places)
     }
 
-    /// The calls that lie at a place of a function, by what the runtime does for its own tracebacks.
+    /// The inlined calls at a place of a function, found as in the runtime's own tracebacks.
     fn inlined(&self, function: u64, mut place: u32) -> Option<Vec<Arc<str>>> {
         let tree = self.calls.as_ref()?;
         let tables = u64::from(self.u32_at(&self.index, function + 28)?);
@@ -186,7 +188,7 @@ impl Go {
         Some(names)
     }
 
-    /// The value that a table of steps has at a place of its function: -1, but for what was put there.
+    /// The value that a step table has at a place of its function: -1 except for inlined code.
     fn value(&self, table: u32, place: u32) -> Option<i32> {
         let mut steps =
             Steps { go: self, at: self.steps.start + u64::from(table), bytes: Vec::new(), used: 0 };
@@ -219,14 +221,14 @@ impl Go {
     }
 }
 
-/// Where functions of a program in Go lie, by their names and as addresses in the file count, by the table that also stripped
-/// programs have; nothing of a name that no function has, and of no Go program.
+/// The ranges of functions of a Go program, by name and at link-time addresses, from the table that stripped
+/// programs also have. Names without a function, and files that are not Go programs, give `None`.
 pub fn go_functions(file: &Source, names: &[&str]) -> Vec<Option<Range<u64>>> {
     let found = Go::read(file).and_then(|go| go.find(names));
     found.unwrap_or_else(|| vec![None; names.len()])
 }
 
-/// Numbers of a file that are read in its order, a chunk at a time.
+/// Numbers of a file read in increasing order, in chunks.
 struct Ahead<'a> {
     file: &'a Source,
     start: u64,
@@ -255,7 +257,7 @@ impl Ahead<'_> {
     }
 }
 
-/// Numbers of a table of steps, read a piece at a time.
+/// Numbers of a step table, read in pieces.
 struct Steps<'a> {
     go: &'a Go,
     at: u64,
@@ -292,7 +294,8 @@ impl Steps<'_> {
     }
 }
 
-/// Hands over the bytes of a part of a file, a chunk at a time, and where each begins in it. `None` where it is too large, or cut.
+/// Passes the bytes of a part of a file to `take`, in chunks with their offsets. `None` if it is too large,
+/// or truncated.
 fn each_chunk(file: &Source, range: &Range<u64>, mut take: impl FnMut(u64, &[u8])) -> Option<()> {
     let size = range.end.checked_sub(range.start).filter(|n| *n <= MAX_DATA)?;
     let mut bytes = vec![0; usize::try_from(size).map_or(CHUNK, |n| n.min(CHUNK))];
@@ -315,8 +318,8 @@ fn word_at(file: &Source, range: &Range<u64>, at: u64) -> Option<u64> {
     Some(u64::from_le_bytes(bytes))
 }
 
-/// Where code begins, and what functions refer to, by the module's own data: they begin with the table's address. Those of
-/// programs that are moved when they are loaded are zeros in the file.
+/// The start of the code, and the base of the data of functions, from the module's own data, which begin with
+/// the table's address. In position-independent programs these fields are zero in the file.
 fn module(file: &Source, layout: &Sections, table: u64) -> Option<(u64, u64)> {
     let code = layout.named(".text")?.1;
     // A section of its own since Go 1.26.
@@ -339,12 +342,12 @@ fn module(file: &Source, layout: &Sections, table: u64) -> Option<(u64, u64)> {
     None
 }
 
-/// The same where a program is moved when it is loaded, by what is to be written there then.
+/// The same for position-independent programs, from the relocations.
 fn relocated(file: &Source, layout: &Sections, table: u64) -> Option<(u64, u64)> {
     let code = layout.named(".text")?.1;
     for section in [".rela", ".rela.dyn"] {
         let Some((range, _)) = layout.named(section) else { continue };
-        // Place, type, value. Chunks hold whole entries.
+        // Place, type, value. Chunks contain whole entries.
         let each = |take: &mut dyn FnMut(u64, u64)| {
             let size = (range.end - range.start) / 24 * 24;
             let mut rest = Vec::new();
@@ -382,14 +385,14 @@ fn relocated(file: &Source, layout: &Sections, table: u64) -> Option<(u64, u64)>
     None
 }
 
-/// Where code and calls begin, if that is what those fields of a module say: the least address of code is told beside where
-/// it begins, and the calls lie in the file.
+/// The starts of code and calls, if these fields of a module contain them: the least address of code stands
+/// beside its start, and the calls lie in the file.
 fn sound(layout: &Sections, code: u64, [text, least, gofunc]: [Option<u64>; 3]) -> Option<(u64, u64)> {
     let (text, least, gofunc) = (text?, least?, gofunc?);
     (text >= code && least >= text && layout.at(gofunc).is_some()).then_some((text, gofunc))
 }
 
-/// The same by the symbols for debuggers.
+/// The same from the symbols for debuggers.
 fn symbols(file: &Source) -> Option<(u64, u64)> {
     let found = named_symbols(file, false, &["runtime.text", "go:func.*"]);
     let mut addresses = found.into_iter().map(|found| found.map(|(address, _)| address));
@@ -403,8 +406,8 @@ mod tests {
 
     use super::*;
 
-    /// `innermost` is put into `middle`, and that into `outer`, which the compiler must leave alone. Says which function Go's
-    /// runtime itself takes for the innermost at places from `outer` on.
+    /// `innermost` is inlined into `middle`, and that into `outer`, which the compiler must not inline.
+    /// Prints the function that Go's runtime itself finds innermost at places from `outer` on.
     const SOURCE: &str = "package main
 
 import (
@@ -438,7 +441,7 @@ func main() {
 }
 ";
 
-    /// Programs built in the ways that change where things are; `None` without Go.
+    /// Programs built with the options that move the tables; `None` without Go.
     fn built(dir: &Path) -> Option<Vec<PathBuf>> {
         std::fs::write(dir.join("main.go"), SOURCE).unwrap();
         let ways: [(&str, &[&str]); 4] = [
@@ -486,17 +489,17 @@ func main() {
             assert!(of_outer.iter().any(|n| n == "main.outer"), "its first instructions: {program:?}");
             assert_eq!(go.lookup(go.text + last), None);
             assert_eq!(go.lookup(go.text - 1), None);
-            // Everywhere the function that Go's runtime tells.
+            // Everywhere the function that Go's runtime finds.
             let places: Vec<u64> =
                 outer.clone().chain((go.text..go.text + last).step_by(last as usize / 1000)).collect();
             let asked = places.iter().map(|at| (at.wrapping_sub(outer.start) as i64).to_string());
-            let told = Command::new(program).args(asked).output().unwrap();
-            let told = String::from_utf8(told.stdout).unwrap();
+            let output = Command::new(program).args(asked).output().unwrap();
+            let output = String::from_utf8(output.stdout).unwrap();
             let (mut inlined, mut same) = (0, 0);
-            assert_eq!(told.lines().count(), places.len());
-            // Of a few it tells nothing.
-            for (told, &at) in told.lines().zip(&places).filter(|(told, _)| !told.is_empty()) {
-                // It looks for the function of the byte behind, as of one that is returned to.
+            assert_eq!(output.lines().count(), places.len());
+            // For some addresses it finds none.
+            for (output, &at) in output.lines().zip(&places).filter(|(output, _)| !output.is_empty()) {
+                // It looks up the previous byte, as for a return address.
                 let behind = go.lookup(at + 1).map(|f| f.name);
                 let Some(found) = go.lookup(at).filter(|f| behind.as_ref() == Some(&f.name)) else {
                     continue;
@@ -504,9 +507,9 @@ func main() {
                 inlined += usize::from(!found.inlined.is_empty());
                 same += 1;
                 let innermost = found.inlined.first().unwrap_or(&found.name);
-                // The runtime leaves out what types generic functions are for.
+                // The runtime leaves out type arguments.
                 let plain = innermost.split('[').next().unwrap();
-                assert_eq!(told.split('[').next().unwrap(), plain, "{program:?}: {at:#x}");
+                assert_eq!(output.split('[').next().unwrap(), plain, "{program:?}: {at:#x}");
             }
             assert!(inlined > 100 && same > 900, "{inlined} and {same} of {}", places.len());
         }
@@ -555,7 +558,7 @@ func main() {
             }
             std::fs::write(&damaged, &bytes).unwrap();
             let Some(bad) = Go::read(&Source::open(&damaged).unwrap()) else { continue };
-            // It comes to an end, whatever it finds.
+            // It ends, whatever it finds.
             for address in (bad.text..bad.text + 600_000).step_by(997) {
                 bad.lookup(address);
             }

@@ -1,7 +1,7 @@
-//! Functions that were made at run time, by what the program writes of them: perf maps, and jitdumps, which it maps.
+//! Functions made at run time, from files that the program writes: perf maps, and jitdumps, which it maps.
 //!
-//! Both grow as the program goes on. So what was added is read when an address has no name, ever more seldom. They are files
-//! of others: read within bounds, whatever they say.
+//! Both grow while the program runs. So the added part is read when an address has no name, at growing
+//! intervals. The files may be hostile: they are read within bounds, whatever they contain.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,39 +11,39 @@ use ncpu_files::reader::Source;
 
 use crate::maps::ProcMaps;
 
-/// Functions remembered of one process; of more the names are those of the first.
+/// The most functions kept of one process; further addresses get no names.
 const MAX_FUNCTIONS: usize = 1 << 18;
 /// Bytes of their names.
 const MAX_NAMES: usize = 8 << 20;
-/// Bytes read of a file, and at once; a record or line that is longer ends it.
+/// The most bytes read of a file, and at once; a longer record or line ends the reading.
 const MAX_READ: u64 = 256 << 20;
 const AT_ONCE: usize = 1 << 20;
-/// Bytes read of it before others are named again.
+/// The most bytes read at once before other addresses are named.
 const MAX_AT_ONCE: u64 = 16 << 20;
-/// Files of one process that are remembered.
+/// The most files of one process that are remembered.
 const MAX_FILES: usize = 64;
 /// Bytes of a name.
 const MAX_NAME: usize = 1 << 10;
-/// Jitdumps of one process.
+/// The most jitdumps of one process.
 const MAX_DUMPS: usize = 8;
-/// How long nothing is read again for an address without a name: at first, and at last.
+/// The time before files are read again for an address without a name: the first, and the longest.
 const FIRST_AGAIN: Duration = Duration::from_millis(10);
 const LAST_AGAIN: Duration = Duration::from_secs(5);
 
-/// A jitdump's first word, its header, that of a record, and the records that are of interest.
+/// A jitdump's magic number, its header, that of a record, and the record types that are used.
 const MAGIC: u32 = 0x4A69_5444;
 const HEADER: u64 = 40;
 const RECORD: usize = 16;
 const LOAD: u32 = 0;
 const MOVE: u32 = 1;
 
-/// The functions that a process has made.
+/// The functions that a process has generated.
 #[derive(Debug, Default)]
 pub(crate) struct Generated {
     functions: Functions,
-    /// How far each file was read, and which it was.
+    /// The position in each file, and its identity.
     read: HashMap<(u64, u64), Read>,
-    /// When there may be something new, and how long not after that.
+    /// The time of the next read, and the waiting time after it.
     next: Option<(Instant, Duration)>,
 }
 
@@ -58,12 +58,12 @@ impl Generated {
         self.functions.all.len()
     }
 
-    /// Bytes of their names, and of those that were replaced.
+    /// Bytes of their names, including replaced ones.
     pub fn bytes(&self) -> usize {
         self.functions.names.len()
     }
 
-    /// What lies at an address.
+    /// The function at an address.
     pub fn lookup(&mut self, maps: &ProcMaps, tgid: u32, address: u64) -> Option<Arc<str>> {
         if let Some(name) = self.functions.lookup(address) {
             return Some(name);
@@ -81,11 +81,11 @@ impl Generated {
         self.functions.lookup(address)
     }
 
-    /// Reads what was added; says whether there was anything.
+    /// Reads the added parts; returns whether there were any.
     fn read(&mut self, maps: &ProcMaps, tgid: u32) -> bool {
         let mut added = false;
         let user = maps.user(tgid);
-        // A planted one would name what it likes.
+        // A planted file could give any name.
         let own = |file: &Source| user.is_none_or(|user| [0, user].contains(&file.user()));
         if let Some(file) = maps.perf_map(tgid).filter(own) {
             added |= self.more(&file, false, text);
@@ -96,7 +96,7 @@ impl Generated {
         added
     }
 
-    /// Has the part of a file read that was not yet. One that was opened long ago may have grown since.
+    /// Reads the part of a file that was not read yet. A file that was opened long ago may have grown since.
     fn more(
         &mut self,
         file: &Source,
@@ -125,7 +125,7 @@ impl Generated {
             }
             let used = parse(&bytes[..got], read.to == 0, &mut self.functions) as u64;
             read.to += used;
-            // What is read in vain counts, too.
+            // Bytes read without result count too.
             read.total += got as u64;
             added |= used > 0;
             if used == 0 {
@@ -137,17 +137,17 @@ impl Generated {
     }
 }
 
-/// Functions by where they begin. They do not overlap. There are hundreds of thousands in a large program, so that their names
-/// lie one after another, and not each in memory of its own.
+/// Functions by start address, without overlaps. A large program has hundreds of thousands, so their names
+/// are stored one after another in one buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Functions {
     all: BTreeMap<u64, Function>,
     names: String,
-    /// Of the names of those that are in `all`.
+    /// Bytes of the names of functions in `all`.
     bytes: usize,
 }
 
-/// A function: its size, and where its name lies.
+/// A function: its size, and the place of its name.
 #[derive(Clone, Copy, Debug)]
 struct Function {
     size: u64,
@@ -166,7 +166,7 @@ impl Functions {
         &self.names[begin..begin + usize::from(function.length)]
     }
 
-    /// A function, in place of those that lay there.
+    /// Adds a function, replacing those at its addresses.
     fn add(&mut self, start: u64, size: u64, name: &str) {
         let Some(end) = start.checked_add(size).filter(|end| *end > start) else { return };
         let before = self.all.range(..start).next_back().map(|(at, function)| (*at, at + function.size));
@@ -193,7 +193,7 @@ impl Functions {
         removed
     }
 
-    /// Leaves out the names of functions that were removed.
+    /// Removes the names of functions that were removed.
     fn compact(&mut self) {
         let mut names = String::with_capacity(self.bytes);
         for function in self.all.values_mut() {
@@ -206,7 +206,8 @@ impl Functions {
     }
 }
 
-/// Reads the whole lines of a perf map: `start size name`, numbers in hex; how many bytes they take.
+/// Parses the complete lines of a perf map: `start size name`, numbers in hex. Returns the number of bytes
+/// parsed.
 pub(crate) fn text(bytes: &[u8], _: bool, into: &mut Functions) -> usize {
     let end = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
     for line in bytes[..end].split(|b| *b == b'\n') {
@@ -223,14 +224,14 @@ pub(crate) fn text(bytes: &[u8], _: bool, into: &mut Functions) -> usize {
     end
 }
 
-/// Reads the whole records of a jitdump, `first` its header before them; how many bytes they take. One that is none, or a
-/// record that cannot be one, ends it.
+/// Parses the complete records of a jitdump; with `first` its header comes before them. Returns the number of
+/// bytes parsed. An invalid file or record ends the parsing.
 pub(crate) fn dump(bytes: &[u8], first: bool, into: &mut Functions) -> usize {
     let small = |bytes: &[u8], at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
     let large = |bytes: &[u8], at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
     let mut at = 0;
     if first {
-        // Written on a machine of this byte order.
+        // The file must have this machine's byte order.
         let header = small(bytes, 8).map_or(0, u64::from);
         if small(bytes, 0) != Some(MAGIC) || header < HEADER || header > bytes.len() as u64 {
             return 0;
@@ -244,7 +245,7 @@ pub(crate) fn dump(bytes: &[u8], first: bool, into: &mut Functions) -> usize {
         };
         let body = &record[RECORD..];
         match kind {
-            // pid, tid, virtual address; where the code is, its size, its number; the name.
+            // pid, tid, virtual address; the code's address, its size, its number; the name.
             LOAD => {
                 let code = large(body, 16).zip(large(body, 24));
                 if let Some(((start, size), name)) = code.zip(body.get(40..)) {
@@ -252,7 +253,7 @@ pub(crate) fn dump(bytes: &[u8], first: bool, into: &mut Functions) -> usize {
                     into.add(start, size, &String::from_utf8_lossy(&name[..end]));
                 }
             }
-            // pid, tid, virtual address; where the code was, where it is, its size.
+            // pid, tid, virtual address; the code's old address, its new address, its size.
             MOVE => {
                 let moved = large(body, 16).zip(large(body, 24)).zip(large(body, 32));
                 if let Some(((from, to), size)) = moved
@@ -281,7 +282,7 @@ mod tests {
         functions
     }
 
-    /// A record of a jitdump.
+    /// Makes a record of a jitdump.
     fn record(kind: u32, words: &[u64], name: &[u8]) -> Vec<u8> {
         let size = (RECORD + 8 * words.len() + name.len()) as u32;
         let head = [kind.to_ne_bytes(), size.to_ne_bytes()].concat();
@@ -303,9 +304,9 @@ mod tests {
         assert_eq!(map.lookup(0x7f10), None);
         assert_eq!(map.lookup(0x9007).as_deref(), Some("y z"));
         assert_eq!(map.lookup(0x10), None);
-        // What is not yet a line is read when it is.
+        // An incomplete line is read once it is complete.
         assert_eq!(text(b"1 2 a\n3 4", true, &mut Functions::default()), 6);
-        // Later code lies in the place of what was there.
+        // Later code replaces earlier code at the same place.
         let map = parsed("100 100 old\n180 10 new\nffffffffffffffff 10 none\n300 0 none\n");
         assert_eq!((map.lookup(0x110), map.all.len()), (None, 1));
     }
@@ -320,7 +321,7 @@ mod tests {
         assert_eq!(dump(&all, true, &mut functions), all.len());
         assert_eq!(functions.lookup(0x601f).as_deref(), Some("add"));
         assert_eq!(functions.lookup(0x5000), None);
-        // Cut anywhere, it goes on where it was cut.
+        // Cut anywhere, parsing continues at the cut.
         for cut in 0..all.len() {
             let mut functions = Functions::default();
             let used = dump(&all[..cut], true, &mut functions);
@@ -332,7 +333,7 @@ mod tests {
         assert_eq!(dump(b"ELF and more than forty bytes of what is none", true, &mut functions), 0);
     }
 
-    /// Code that a program makes again and again at the same place.
+    /// Code that a program generates again and again at the same place.
     #[test]
     fn names_of_functions_that_were_replaced_take_no_memory() {
         let mut functions = Functions::default();

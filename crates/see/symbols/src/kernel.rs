@@ -6,12 +6,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, SyncSender};
 
-/// No function or variable is larger; an address further than this past a symbol belongs to none.
+/// The largest function or variable; an address further behind a symbol does not belong to it.
 const MAX_OFFSET: u64 = 1 << 20;
-/// What the reader hands to the parser at once.
+/// Bytes that the reader passes to the parser at once.
 const CHUNK: usize = 256 << 10;
 
-/// Why there are no kernel symbols.
+/// Why kernel symbols are unavailable.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// The file could not be read.
@@ -19,10 +19,10 @@ pub enum KernelError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The reason.
         source: io::Error,
     },
-    /// Every address reads zero.
+    /// Every address reads as zero.
     #[error("{} shows no addresses: they need root or CAP_SYSLOG, and kernel.kptr_restrict < 2 (it is {restrict})", path.display())]
     Hidden {
         /// The file.
@@ -40,14 +40,14 @@ pub enum KernelError {
     },
 }
 
-/// Where a symbol's name lies in the arena, and its module.
+/// The place of a symbol's name in the arena, and its module.
 #[derive(Clone, Copy, Debug)]
 struct Name {
     start: u32,
     len: u16,
     /// Index into the modules; 0 is the kernel proper.
     module: u16,
-    /// A variable, no function.
+    /// A variable, not a function.
     data: bool,
 }
 
@@ -69,7 +69,7 @@ impl Kernel {
     pub fn load(root: &Path) -> Result<Kernel, KernelError> {
         let path = root.join("proc/kallsyms");
         let mut parser = Parser::new();
-        // The kernel formats the file as it is read, which takes longest: parse meanwhile.
+        // The kernel formats the file during the read, which takes longest; parse meanwhile.
         let (to_parser, chunks) = mpsc::sync_channel(4);
         let parsed = std::thread::scope(|scope| {
             scope.spawn(|| read_chunks(&path, to_parser));
@@ -93,14 +93,14 @@ impl Kernel {
         Ok(parser.finish())
     }
 
-    /// The symbol `addr` lies in, and the offset from its start.
+    /// The symbol that contains `addr`, and the offset from its start.
     pub fn lookup(&self, addr: u64) -> Option<(&str, u64)> {
         let i = self.index(addr)?;
         Some((self.name(i), addr - self.addrs[i]))
     }
 
-    /// The variable `addr` lies in, and the offset from its start. Most kernels list all variables; one
-    /// built without `KALLSYMS_ALL` lists a few, and then only their very starts are sure.
+    /// The variable that contains `addr`, and the offset from its start. Most kernels list all variables. One
+    /// built without `KALLSYMS_ALL` lists a few, and then only their start addresses are reliable.
     pub fn variable(&self, addr: u64) -> Option<(&str, u64)> {
         let i = self.index(addr)?;
         let offset = addr - self.addrs[i];
@@ -112,7 +112,7 @@ impl Kernel {
         self.lists_variables
     }
 
-    /// The module `addr` lies in; `None` for the kernel proper and for unknown addresses.
+    /// The module that contains `addr`; `None` for the kernel itself and for unknown addresses.
     pub fn module(&self, addr: u64) -> Option<&str> {
         let module = self.names[self.index(addr)?].module;
         (module != 0).then(|| &*self.modules[usize::from(module)])
@@ -131,7 +131,7 @@ impl Kernel {
         Some(start..end.min(start + MAX_OFFSET))
     }
 
-    /// From the start of each function whose name is chosen to the next symbol.
+    /// For each function with a chosen name, the range from its start to the next symbol.
     pub fn ranges(&self, chosen: fn(&str) -> bool) -> Vec<Range<u64>> {
         let all = (0..self.names.len()).filter(|&i| !self.names[i].data && chosen(self.name(i)));
         all.map(|i| {
@@ -143,12 +143,12 @@ impl Kernel {
         .collect()
     }
 
-    /// How many symbols there are.
+    /// The number of symbols.
     pub fn len(&self) -> usize {
         self.addrs.len()
     }
 
-    /// Whether there are no symbols; `load` never returns such a table.
+    /// Whether the table is empty; `load` never returns such a table.
     pub fn is_empty(&self) -> bool {
         self.addrs.is_empty()
     }
@@ -164,7 +164,7 @@ impl Kernel {
     }
 }
 
-/// Reads the file and sends it on in chunks that end where a line ends.
+/// Reads the file and sends it in chunks that end at a line end.
 fn read_chunks(path: &Path, to: SyncSender<io::Result<Vec<u8>>>) {
     let mut file = match File::open(path) {
         Ok(f) => f,
@@ -181,7 +181,7 @@ fn read_chunks(path: &Path, to: SyncSender<io::Result<Vec<u8>>>) {
         rest.extend_from_slice(&buf[whole..]);
         buf.truncate(whole);
         let last = !matches!(read, Ok(n) if n > 0);
-        // The parser hangs up when it meets nonsense.
+        // The parser hangs up at a malformed line.
         if to.send(read.map(|_| buf)).is_err() || last {
             return;
         }
@@ -207,7 +207,7 @@ impl Parser {
         }
     }
 
-    /// Parses whole lines; `Some(number)` is the first line that makes no sense.
+    /// Parses whole lines; `Some(number)` is the first malformed line.
     fn lines(&mut self, text: &[u8]) -> Option<usize> {
         for line in text.split(|&b| b == b'\n').filter(|l| !l.is_empty()) {
             self.lines += 1;
@@ -229,7 +229,7 @@ impl Parser {
             Some(n.checked_mul(16)? + u64::from(digit))
         })?;
         let [kind, b' ', name @ ..] = &line[digits + 1..] else { return None };
-        // Hidden addresses read 0; per-CPU offsets are small, no addresses, and of no use.
+        // Hidden addresses read as 0; per-CPU offsets are small numbers, not addresses.
         if addr >> 63 == 0 {
             return Some(());
         }
@@ -263,7 +263,7 @@ impl Parser {
             let ascii = e.into_bytes().into_iter().map(|b| if b.is_ascii() { b as char } else { '?' });
             ascii.collect()
         });
-        // Of several names at one address the last is the one that lookup finds.
+        // Of several names at one address, lookup finds the last.
         let text = |n: Name| &arena[n.start as usize..n.start as usize + usize::from(n.len)];
         self.rows.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| goodness(text(a.1)).cmp(&goodness(text(b.1)))));
         let lists_variables = self.rows.iter().filter(|r| r.1.data).count() > self.rows.len() / 100;
@@ -272,8 +272,8 @@ impl Parser {
     }
 }
 
-/// How well a name tells what is at its address: section marks and padding say nothing, and of
-/// several real names the one with fewest leading underscores is the one people know.
+/// How meaningful a name is: section marks and padding are not, and of several real names the one with the
+/// fewest leading underscores is the best known.
 fn goodness(name: &str) -> (bool, bool, std::cmp::Reverse<usize>) {
     let mark = ["_start", "_end", "_text", "_stext", "_etext"].iter().any(|m| name.ends_with(m));
     let padding = name.starts_with("__pfx_") || name.starts_with("__cfi_");
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(k.address_of("_text"), Some(0xffffffff81000000));
         assert_eq!(k.variable(0xffffffff82000040), Some(("tasklist_lock", 0)));
         assert_eq!(k.variable(0xffffffff82000008), Some(("init_mm", 8)));
-        assert_eq!(k.variable(0xffffffff81000113), None, "a function is no lock");
+        assert_eq!(k.variable(0xffffffff81000113), None, "a function is not a lock");
         for nowhere in [0, 0x10, 0xffff888000000000, 0xffffffff90000000, u64::MAX] {
             assert_eq!(k.lookup(nowhere), None, "{nowhere:#x}");
         }

@@ -45,4 +45,4 @@ pub use python::{NO_CFRAME, PythonAt, Pythons, Spliced};
 pub use recent::Recent;
 pub use unwind::{Copied, Unwinding, Unwound};
 pub use user::{CodeKey, CodePlace, User, made_code};
-pub use wait::Told;
+pub use wait::StackWait;

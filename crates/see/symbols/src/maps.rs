@@ -1,4 +1,4 @@
-//! Where a process's executable memory came from, remembered after the process is gone.
+//! The origin of a process's executable memory, kept after the process has ended.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -13,43 +13,46 @@ use std::time::{Duration, Instant};
 use ncpu_files::reader::{Source, Whose};
 use ncpu_machine::process::{self, Fields, Mapping as Line};
 
-/// Processes remembered; beyond it the one noted longest ago is forgotten.
+/// The most processes remembered; beyond that the one noted longest ago is dropped.
 const MAX_PROCESSES: usize = 1 << 12;
-/// Mappings remembered of all processes: 32 bytes each.
+/// The most mappings remembered of all processes: 32 bytes each.
 const MAX_MAPPINGS: usize = 1 << 16;
-/// Images remembered of one process: it may exec, and samples of before still want names.
+/// The most images remembered of one process: it may exec, and earlier samples still need names.
 const MAX_IMAGES: usize = 4;
-/// Files held from when they were first seen, so that they have names whatever becomes of their paths. A descriptor each; it
-/// keeps the file's place on disk, and its file system mounted, until the file has not been asked for in a while.
+/// Files held from when they were first seen, so that they have names even if their paths change. Each takes a
+/// descriptor, which keeps the file's disk space, and its file system mounted, until the file was not used for a while.
 const MAX_HELD: usize = 512;
-/// Bytes read of a process's mappings: those behind have no names.
+/// The most bytes read of a process's mappings; mappings behind them have no names.
 const MAX_TEXT: u64 = 16 << 20;
-/// Files remembered; code in any further one is only known as such, until [`ProcMaps::forget`].
+/// The most files remembered; code in further ones gets no names until [`ProcMaps::forget`].
 const MAX_FILES: usize = 1 << 12;
-/// How long a process's mappings are not read again for an address that lies in none: at first, and at last.
+/// The time before a process's mappings are read again for an address outside them: the first, and the
+/// longest.
 const FIRST_AGAIN: Duration = Duration::from_millis(1);
 const LAST_AGAIN: Duration = Duration::from_secs(1);
-/// Processes of which that is remembered.
+/// The most processes for which this time is kept.
 const MAX_AGAIN: usize = 1 << 12;
 
 /// The executable mappings of processes, kept so that their addresses can be named after they exit.
 ///
-/// Noting a process costs one read of its `maps` (about 50 µs) and 32 bytes a mapping. A file is held by its inode from when it is first seen, and opened when
-/// it is read: the user of a program may replace its file, or mount another over it.
+/// Noting a process costs one read of its `maps` (about 50 µs) and 32 bytes per mapping. A file is held by
+/// its inode from when it is first seen, and opened when it is read: the user of a program may replace its
+/// file, or mount another over it.
 #[derive(Debug)]
 pub struct ProcMaps {
     proc: PathBuf,
-    /// The machine's own processes: any user may have made their files.
+    /// Whether the processes run on this machine: any user may have made their files.
     live: bool,
     processes: HashMap<u32, Vec<Arc<Image>>>,
     order: VecDeque<u32>,
-    /// Mappings of all images, shared ones as often as they are.
+    /// Mappings of all images; shared ones are counted in each.
     mappings: usize,
     files: Vec<MappedFile>,
     by_identity: HashMap<Identity, u32>,
-    /// When the mappings of a process may be read again for an unknown address, and how long not after that.
+    /// The time when the mappings of a process may be read again for an unknown address, and the waiting time
+    /// after that.
     again: HashMap<u32, (Instant, Duration)>,
-    /// Processes whose mappings were read again since that was asked.
+    /// Processes whose mappings were read again since the last query.
     read_again: BTreeSet<u32>,
 }
 
@@ -72,20 +75,20 @@ enum Identity {
     Label(Box<str>),
 }
 
-/// What a mapping maps.
+/// The object that a mapping maps.
 #[derive(Debug)]
 pub(crate) struct MappedFile {
-    /// The name people know it by: `libc.so.6`, `[vdso]`, `[anon]`.
+    /// Its usual name: `libc.so.6`, `[vdso]`, `[anon]`.
     pub label: Box<str>,
     /// The path it was mapped by; `None` for a mapping without a file.
     pub path: Option<PathBuf>,
-    /// Code may be made at run time here, and a perf map may name it.
+    /// Code may be generated here at run time, and a perf map may name it.
     pub jit: bool,
     identity: (u64, u64),
     held: RefCell<Option<Source>>,
-    /// Asked for since files that were not are let go.
+    /// Whether it was used since unused files were last released.
     used: Cell<bool>,
-    /// Where it was mapped last: the process, and from where to where.
+    /// Its last mapping: the process, and the address range.
     place: Cell<(u32, u64, u64)>,
 }
 
@@ -106,15 +109,15 @@ impl ProcMaps {
         }
     }
 
-    /// Reads the mappings of `tgid` now; call it when the process is first seen and when it execs.
-    /// Says whether there were any (not for a kernel thread or a process that is gone).
+    /// Reads the current mappings of `tgid`; to be called when the process is first seen and when it execs.
+    /// Returns whether there were any (a kernel thread, or a process that has ended, has none).
     pub fn note_process(&mut self, tgid: u32) -> bool {
         let dir = self.proc.join(tgid.to_string());
         let whose = Whose::process(&dir, tgid);
         let Ok(maps) = Source::of_proc(&dir.join("maps"), whose) else { return false };
         let mut image = Vec::new();
         let (mut text, mut at) = (Vec::new(), 0u64);
-        // Line by line: of some programs it is megabytes, most of it data's.
+        // Line by line: some programs have megabytes of them, mostly data.
         while at < MAX_TEXT && image.len() < MAX_MAPPINGS {
             let before = text.len();
             text.resize(before + (64 << 10), 0);
@@ -132,7 +135,8 @@ impl ProcMaps {
         self.note_image(tgid, image)
     }
 
-    /// Takes the mappings of a process that may have ended from the text of its `maps`, in this mount namespace.
+    /// Uses the mappings of a process that may have ended, from the text of its `maps`, in this mount
+    /// namespace.
     pub fn note_maps(&mut self, tgid: u32, text: &[u8]) -> bool {
         let mut image = Vec::new();
         self.note_lines(tgid, text, Whose::process(&self.proc.join(tgid.to_string()), tgid), &mut image);
@@ -155,7 +159,7 @@ impl ProcMaps {
         let images = self.images(tgid);
         let before = mappings(images);
         match images.last_mut() {
-            // The same program with more libraries than before.
+            // The same program with additional libraries.
             Some(last) if last.0[0] == image.0[0] => *last = image,
             _ => images.push(image),
         }
@@ -170,8 +174,8 @@ impl ProcMaps {
         true
     }
 
-    /// Reads the mappings of a process once more, since an address of it lies in none of them; says whether it did. Not
-    /// every address is one of code, so this is done ever more seldom.
+    /// Reads the mappings of a process again, because one of its addresses lies outside them; returns whether
+    /// it did. Not every address is code, so this is done at growing intervals.
     pub(crate) fn note_again(&mut self, tgid: u32) -> bool {
         let now = Instant::now();
         if self.again.len() >= MAX_AGAIN {
@@ -189,17 +193,19 @@ impl ProcMaps {
         self.note_process(tgid)
     }
 
-    /// Processes whose mappings were read again for such an address since the last call: they may have loaded more.
+    /// Processes whose mappings were read again for such an address since the last call: they may have loaded
+    /// more libraries.
     pub fn take_read_again(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.read_again)
     }
 
-    /// Whether there is no room for another file.
+    /// Whether the table of files is full.
     pub fn is_full(&self) -> bool {
         self.files.len() >= MAX_FILES || self.held() >= MAX_HELD
     }
 
-    /// Forgets all processes and files. Numbers of files are given anew: what is known by them must be forgotten too
+    /// Drops all processes and files. Numbers of files are reassigned, so data stored by number must be
+    /// dropped too
     /// ([`crate::User::forget`]).
     pub fn forget(&mut self) {
         self.processes = HashMap::new();
@@ -211,7 +217,8 @@ impl ProcMaps {
         self.read_again = BTreeSet::new();
     }
 
-    /// Lets go of files that were not asked for since the last call. They are found again by who maps them, or by their paths.
+    /// Releases files that were not used since the last call. They are found again by their mappings, or by
+    /// their paths.
     pub fn release_unused(&mut self) {
         for file in &self.files {
             if !file.used.take() {
@@ -220,12 +227,12 @@ impl ProcMaps {
         }
     }
 
-    /// Files held.
+    /// The number of files held.
     fn held(&self) -> usize {
         self.files.iter().filter(|file| file.held.borrow().is_some()).count()
     }
 
-    /// Whether anything is known of `tgid`.
+    /// Whether `tgid` is known.
     pub fn knows(&self, tgid: u32) -> bool {
         self.processes.contains_key(&tgid)
     }
@@ -255,15 +262,15 @@ impl ProcMaps {
         files
     }
 
-    /// The name of the file among whose mappings, or behind them, an address lies: variables without a value in the file come
-    /// last.
+    /// The name of the file whose mappings contain an address, or end before it: variables without an initial
+    /// value come last.
     pub fn file_of(&self, tgid: u32, address: u64) -> Option<&str> {
         let mappings = &self.processes.get(&tgid)?.last()?.0;
         let below = mappings.iter().filter(|m| m.start <= address);
         Some(&self.file(below.max_by_key(|m| m.start)?.file).label)
     }
 
-    /// Tells the process's newest image from one that it had before.
+    /// Identifies the process's newest image among its images.
     pub(crate) fn image(&self, tgid: u32) -> Option<(usize, usize)> {
         let image = self.processes.get(&tgid)?.last()?;
         Some((Arc::as_ptr(image).addr(), image.0.len()))
@@ -279,7 +286,7 @@ impl ProcMaps {
         &self.files[id as usize]
     }
 
-    /// The file that a mapping maps, to be read.
+    /// The mapped file, opened for reading.
     pub(crate) fn source(&self, id: u32) -> Option<Source> {
         let file = self.file(id);
         file.path.as_ref()?;
@@ -296,12 +303,12 @@ impl ProcMaps {
         Some(found)
     }
 
-    /// The same where it is to be parsed, which its user must have time left for.
+    /// The same for parsing, for which the file's owner must have time left.
     pub(crate) fn to_parse(&self, id: u32) -> Option<Source> {
         self.source(id).filter(Source::may_read)
     }
 
-    /// Opens the inode that is mapped, by the mapping, and else by what paths lead to it.
+    /// Opens the mapped inode, by the mapping, or otherwise by a path that leads to it.
     fn find_source(
         &self,
         file: &MappedFile,
@@ -310,7 +317,8 @@ impl ProcMaps {
         whose: Whose,
     ) -> Option<Source> {
         let dir = self.proc.join(tgid.to_string());
-        // The mapping, or what a path leads to, may be another file by now; and what is found is taken for all that map this one.
+        // The mapping or the path may refer to another file by now, and the result is used for all mappings
+        // of this one.
         let is_it = |source: &Source| {
             let ((device, inode), (mapped, number)) = (source.identity(), file.identity);
             !self.live || inode == number && (device == mapped || source.has_other_numbers())
@@ -336,7 +344,7 @@ impl ProcMaps {
             .or_else(|| outside(&path))
     }
 
-    /// The process's perf map: by the id that it has in its own namespace, under its own root.
+    /// The process's perf map: by the process's ID in its own namespace, under its own root.
     pub(crate) fn perf_map(&self, tgid: u32) -> Option<Source> {
         let dir = self.proc.join(tgid.to_string());
         let whose = Whose::process(&dir, tgid);
@@ -350,19 +358,19 @@ impl ProcMaps {
             .ok()
     }
 
-    /// The jitdumps that it has mapped, so that others find them.
+    /// The jitdumps that the process has mapped, which is how they are found.
     pub(crate) fn jitdumps(&self, tgid: u32) -> Vec<Source> {
         let is_one = |label: &str| label.starts_with("jit-") && label.ends_with(".dump");
         let files = self.mapped(tgid).into_iter().map(|(file, ..)| file);
         files.filter(|file| is_one(&self.file(*file).label)).filter_map(|file| self.source(file)).collect()
     }
 
-    /// Whose the process is, while it lives.
+    /// The owner of the process, while it lives.
     pub(crate) fn user(&self, tgid: u32) -> Option<u32> {
         fs::metadata(self.proc.join(tgid.to_string())).ok().map(|meta| meta.uid())
     }
 
-    /// The process's memory, to be read while it lives.
+    /// The process's memory, readable while it lives.
     pub(crate) fn memory(&self, tgid: u32) -> Option<Source> {
         let dir = self.proc.join(tgid.to_string());
         Source::of_proc(&dir.join("mem"), Whose::process(&dir, tgid)).ok()
@@ -423,7 +431,7 @@ impl ProcMaps {
     }
 }
 
-/// The name that people know a mapping by.
+/// The usual name of a mapping.
 fn label(name: &str) -> &str {
     if !name.starts_with('/') || name == "/dev/zero (deleted)" {
         let named = name.starts_with('[') && !name.starts_with("[anon");
@@ -433,7 +441,7 @@ fn label(name: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Whether code may be made there at run time, which a perf map may name.
+/// Whether code may be generated there at run time, which a perf map may name.
 fn may_be_generated(name: &str) -> bool {
     match name.starts_with('/') && name != "/dev/zero (deleted)" {
         true => name.starts_with("/memfd:"),
@@ -441,12 +449,12 @@ fn may_be_generated(name: &str) -> bool {
     }
 }
 
-/// Mappings of some images.
+/// The number of mappings of some images.
 fn mappings(images: &[Arc<Image>]) -> usize {
     images.iter().map(|image| image.0.len()).sum()
 }
 
-/// What `addr` lies in by the text of a `/proc/PID/maps`: `[heap]`, `[stack]`, `[anon]` or a file's name.
+/// The region of `addr` in the text of a `/proc/PID/maps`: `[heap]`, `[stack]`, `[anon]` or a file's name.
 pub fn region(maps: &[u8], addr: u64) -> Option<String> {
     let mut lines = maps.split(|&b| b == b'\n').filter_map(Line::parse);
     let line = lines.find(|line| line.contains(addr))?;
@@ -457,7 +465,7 @@ pub fn region(maps: &[u8], addr: u64) -> Option<String> {
     })
 }
 
-/// The files whose code a process has mapped: device and inode, and where a mapping starts and ends.
+/// The files with code that a process has mapped: device and inode, and the start and end of a mapping.
 pub fn code_files(pid: u32) -> Vec<((u64, u64), u64, u64)> {
     let dir = PathBuf::from(format!("/proc/{pid}"));
     let text = ncpu_files::reader::proc_text(&dir.join("maps"), Whose::process(&dir, pid), MAX_TEXT as usize);
@@ -518,7 +526,7 @@ mod tests {
         assert!(!maps.note_process(8));
         let label = |addr| maps.find(7, addr).map(|(f, o)| (&*maps.file(f).label, o));
         assert_eq!(label(0x55d0a0010004), Some(("sh", 0x10004)));
-        assert_eq!(label(0x55d0a0000004), None, "data is no code");
+        assert_eq!(label(0x55d0a0000004), None, "data is not code");
         assert_eq!(label(0x7f0000000000), Some(("a b.so", 0x28000)));
         assert_eq!(label(0x7f0000200010), Some(("[anon]", 0x10)));
         assert_eq!(label(0x7f0000300010), Some(("memfd:jit", 0x1010)));
@@ -547,7 +555,7 @@ mod tests {
         let label = |tgid, addr| maps.find(tgid, addr).map(|(f, _)| &*maps.file(f).label);
         assert_eq!(label(9, 0x400010), Some("cc"));
         assert_eq!(label(9, 0x55d0a0010004), Some("sh"));
-        // A process that is gone keeps what was noted.
+        // The data of a process that has ended is kept.
         fs::remove_dir_all(dir.path().join("proc/9")).unwrap();
         assert!(!maps.note_process(9));
         assert_eq!(maps.find(9, 0x400010).map(|(_, o)| o), Some(0x10));
@@ -563,7 +571,7 @@ mod tests {
         }
         assert!(maps.processes.len() <= MAX_PROCESSES);
         assert!(!maps.knows(1) && maps.knows(MAX_PROCESSES as u32));
-        // Large ones: fewer are remembered.
+        // Large maps: fewer are kept.
         let large: String =
             (1..=1000).map(|i| format!("{i}0000-{i}1000 r-xp 0 fe:00 {i} /lib/{i}\n")).collect();
         for tgid in 1..=150 {

@@ -1,30 +1,30 @@
-//! The table of what threads wait for: `waits.txt`, and files of users in the same words.
+//! The table of wait patterns: `waits.txt`, and users' files in the same syntax.
 
 use crate::function_name::{parts, plain};
 
-/// The table that ncpu brings.
+/// The built-in table.
 const OWN: &str = include_str!("waits.txt");
 /// Shorter names would match by chance.
 const SHORTEST: usize = 4;
-/// How far above its caller a function is looked for.
+/// How many frames above its caller a function is searched for.
 const ABOVE: usize = 8;
-/// How long a name or an advice may be.
+/// The most bytes of a name or an advice.
 const LONGEST: usize = 600;
 
-/// What a futex waiter waits for.
+/// The object that a futex waiter waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum UserWait {
-    /// A lock somebody holds.
+    /// A lock that another thread holds.
     Lock,
-    /// Something to happen: most often work to come to an idle worker.
+    /// An event: most often work for an idle worker.
     Condition,
-    /// A thread to end.
+    /// The end of a thread.
     Join,
-    /// The other threads of a team to arrive.
+    /// The arrival of the other threads of a team.
     Barrier,
-    /// A semaphore, which may stand for a lock or for a condition.
+    /// A semaphore, which may be used as a lock or as a condition.
     Semaphore,
-    /// The stack does not say.
+    /// The stack does not show it.
     Unknown,
 }
 
@@ -43,13 +43,13 @@ impl UserWait {
 }
 
 impl Pattern {
-    /// The functions, as the file names them.
+    /// The functions, as written in the file.
     pub fn functions(&self) -> impl Iterator<Item = &str> {
         self.lines.iter().map(|line| &**line)
     }
 }
 
-/// What is wrong with a file of patterns, and where.
+/// An error in a file of patterns, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {what}")]
 pub struct BadPatterns {
@@ -57,23 +57,23 @@ pub struct BadPatterns {
     pub line: usize,
     /// In characters, from 1.
     pub column: usize,
-    /// What is wrong there.
+    /// The error.
     pub what: String,
 }
 
-/// One section: what is waited for, and the functions that tell so.
+/// One section: a kind of wait, and the functions that identify it.
 #[derive(Clone, Debug)]
 pub struct Pattern {
-    /// What kind of wait it is.
+    /// The kind of wait.
     pub wait: UserWait,
-    /// What its users call it.
+    /// Its usual name.
     pub name: Box<str>,
-    /// What helps; empty where nothing in particular does.
+    /// The advice; empty if there is no specific one.
     pub advice: Box<str>,
     functions: Vec<Function>,
-    /// The lines of the section that name functions.
+    /// The lines of the section with functions.
     lines: Vec<Box<str>>,
-    /// Functions that do nothing but look again and again whether the wait is over.
+    /// Functions that only check repeatedly whether the wait is over.
     spins: Vec<Function>,
 }
 
@@ -88,17 +88,17 @@ struct Function {
 /// A condition on a name. Names are compared part by part ([`parts`]), so none is found in the middle of another.
 #[derive(Clone, Debug)]
 enum Name {
-    /// These parts, and no others; of a C function without the underscores before it.
+    /// Exactly these parts; leading underscores of a C function are ignored.
     Whole(Parts),
     /// These parts in a row, among others.
     Among(Parts),
-    /// Code of a file without symbols: `[unknown FILE`, where a version of the file may follow.
+    /// Code of a file without symbols: `[unknown FILE`, possibly followed by a version of the file.
     Unknown(Box<str>),
-    /// The function and how its parameters begin, `Mutex::lock(Thread`.
+    /// The function and the beginning of its parameters, `Mutex::lock(Thread`.
     Called(Box<str>),
 }
 
-/// Parts of a name, of which the last may be its beginning alone.
+/// Parts of a name; the last may be only a prefix.
 #[derive(Clone, Debug)]
 struct Parts {
     list: Vec<Box<str>>,
@@ -106,17 +106,17 @@ struct Parts {
 }
 
 impl Parts {
-    fn of(text: &str) -> Parts {
+    fn parse(text: &str) -> Parts {
         let (text, begins) = text.strip_suffix('*').map_or((text, false), |text| (text, true));
         let mut list: Vec<Box<str>> = parts(text).into_iter().map(Into::into).collect();
-        // `Pool::*`: whatever comes behind.
+        // `Pool::*`: any further parts.
         if text.ends_with("::") || text.ends_with('.') {
             list.push("".into());
         }
         Parts { list, begins }
     }
 
-    /// Whether a name's parts begin with these; of the last its beginning is enough where it is one.
+    /// Whether a name's parts begin with these; the last may be a prefix.
     fn begin(&self, name: &[&str], first: impl Fn(&str) -> bool) -> bool {
         let last = self.list.len().wrapping_sub(1);
         let mut pairs = self.list.iter().map(|own| &**own).zip(name.iter().copied()).enumerate();
@@ -129,12 +129,12 @@ impl Parts {
 }
 
 impl Name {
-    fn of(text: &str) -> Name {
+    fn parse(text: &str) -> Name {
         match (text.strip_prefix('*'), text.strip_prefix("[unknown ")) {
-            (Some(among), _) => Name::Among(Parts::of(among)),
+            (Some(among), _) => Name::Among(Parts::parse(among)),
             (_, Some(file)) => Name::Unknown(file.trim_end_matches(['*', ']']).into()),
             _ if text.contains('(') && !text.contains("(*") => Name::Called(text.into()),
-            _ => Name::Whole(Parts::of(text)),
+            _ => Name::Whole(Parts::parse(text)),
         }
     }
 
@@ -158,14 +158,14 @@ impl Name {
         self.fits(frame, &parts(frame))
     }
 
-    /// Whether it says little: such functions are asked for last.
+    /// Whether it is unspecific: such functions are tried last.
     fn is_among(&self) -> bool {
         matches!(self, Name::Among(_))
     }
 }
 
 impl Function {
-    /// Whether the callers are those that it asks for: of all of them, the nearest first.
+    /// Whether the callers match, nearest first.
     fn called_by(&self, callers: &[&str]) -> bool {
         let by = |wanted: &Name| callers.first().is_some_and(|caller| wanted.is(caller));
         let below = |wanted: &Name| callers.iter().skip(1).take(ABOVE).any(|caller| wanted.is(caller));
@@ -173,18 +173,18 @@ impl Function {
     }
 }
 
-/// Patterns in the order in which they are asked.
+/// Patterns in the order in which they are tried.
 #[derive(Clone, Debug)]
 pub struct Patterns {
     list: Vec<Pattern>,
     layers: Vec<Function>,
-    /// How many of the list are the user's.
+    /// The number of patterns of the user.
     users: usize,
 }
 
 impl Default for Patterns {
     fn default() -> Patterns {
-        // A test reads them.
+        // A test parses them.
         let mut own = Patterns { list: Vec::new(), layers: Vec::new(), users: 0 };
         let _ = own.read(OWN);
         own
@@ -192,10 +192,11 @@ impl Default for Patterns {
 }
 
 impl Patterns {
-    /// The table that ncpu brings, with the sections of a file of the user's asked first.
+    /// The built-in table, with the sections of a user's file before it.
     ///
     /// # Errors
-    /// A line of it that cannot be understood.
+    ///
+    /// The first line that is invalid.
     pub fn with(text: &str) -> Result<Patterns, BadPatterns> {
         let mut users = Patterns { list: Vec::new(), layers: Vec::new(), users: 0 };
         users.read(text)?;
@@ -285,15 +286,15 @@ impl Patterns {
         }
     }
 
-    /// Which pattern a frame matches, by its place in the list. The user's come first; a whole name
-    /// goes before a part of one.
-    pub(crate) fn of(&self, frame: &str, callers: &[&str]) -> Option<usize> {
+    /// The pattern that a frame matches, by its index in the list. The user's patterns come first; a whole
+    /// name comes before a part of one.
+    pub(crate) fn find(&self, frame: &str, callers: &[&str]) -> Option<usize> {
         let parts = parts(frame);
         let find = |from: usize, to: usize, among: bool| {
             let fits = |f: &Function| {
                 f.name.is_among() == among && f.name.fits(frame, &parts) && f.called_by(callers)
             };
-            // The more a pattern asks for, the sooner it is asked.
+            // More specific patterns are tried first.
             let in_list = |with_caller: bool| {
                 let mut list = self.list[from..to].iter();
                 let fits =
@@ -307,20 +308,20 @@ impl Patterns {
         in_range(0, self.users).or_else(|| in_range(self.users, all))
     }
 
-    /// Which pattern asks for a frame and for its caller.
-    pub(crate) fn of_caller(&self, frame: &str, callers: &[&str]) -> Option<usize> {
+    /// The pattern that matches a frame and its caller.
+    pub(crate) fn find_with_caller(&self, frame: &str, callers: &[&str]) -> Option<usize> {
         let parts = parts(frame);
         let fits = |f: &Function| f.caller.is_some() && f.name.fits(frame, &parts) && f.called_by(callers);
         self.list.iter().position(|p| p.functions.iter().any(fits))
     }
 
-    /// Whether a function is one that locks may be made of: a condition, a semaphore.
+    /// Whether a function implements an object that locks may be built on: a condition, a semaphore.
     pub fn is_layer(&self, frame: &str) -> bool {
         let parts = parts(frame);
         self.layers.iter().any(|f| f.name.fits(frame, &parts))
     }
 
-    /// The pattern with this function among its `spins:`, by its place in the list.
+    /// The pattern with this function among its `spins:`, by its index in the list.
     pub(crate) fn spins(&self, frame: &str, callers: &[&str]) -> Option<usize> {
         let parts = parts(frame);
         let fits = |f: &Function| f.name.fits(frame, &parts) && f.called_by(callers);
@@ -371,8 +372,12 @@ fn function(body: &str) -> Result<Function, (usize, String)> {
         Some((caller, above)) => (Some(caller.trim_end()), Some(above.trim())),
         None => (caller, None),
     };
-    let short =
-        |s: &str| format!("`{}` is too short to tell a function: {SHORTEST} characters", s.escape_debug());
+    let short = |s: &str| {
+        format!(
+            "`{}` is too short to identify a function; expected at least {SHORTEST} characters",
+            s.escape_debug()
+        )
+    };
     if plain(text.trim_matches('*')).len() < SHORTEST {
         return Err((0, short(text)));
     }
@@ -384,7 +389,7 @@ fn function(body: &str) -> Result<Function, (usize, String)> {
         let at = body.find(" .. ").map_or(0, |i| body[..i].chars().count() + 4);
         return Err((at, short(a)));
     }
-    Ok(Function { name: Name::of(text), caller: caller.map(Name::of), above: above.map(Name::of) })
+    Ok(Function { name: Name::parse(text), caller: caller.map(Name::parse), above: above.map(Name::parse) })
 }
 
 #[cfg(test)]
@@ -430,7 +435,7 @@ mod tests {
     fn a_user_s_sections_are_asked_first() {
         let text = "lock \"token\"\n  advice: pass it on sooner\n  take_token\ncondition \"ours\"\n  pthread_mutex_lock\n";
         let patterns = Patterns::with(text).expect("good");
-        let of = |frame: &str| patterns.of(frame, &[]).map(|i| &*patterns.list()[i].name);
+        let of = |frame: &str| patterns.find(frame, &[]).map(|i| &*patterns.list()[i].name);
         assert_eq!(of("take_token"), Some("token"));
         assert_eq!(of("___pthread_mutex_lock"), Some("ours"));
         assert_eq!(of("__lll_lock_wait"), Some("pthread mutex"));
@@ -442,7 +447,8 @@ mod tests {
         let text = "lock \"row\"\n  row_lock\n  table_take*\n  *Rows::acquire\n  spins: row_spin\ncondition \"db\"\n  \
                     [unknown libdb.so\n";
         let patterns = Patterns::with(text).expect("good");
-        let of = |frame: &str| patterns.of(frame, &[]).filter(|&i| i < 2).map(|i| &*patterns.list()[i].name);
+        let of =
+            |frame: &str| patterns.find(frame, &[]).filter(|&i| i < 2).map(|i| &*patterns.list()[i].name);
         for frame in [
             "row_lock",
             "__row_lock@@DB_2",
@@ -476,7 +482,7 @@ mod tests {
     #[test]
     fn a_function_above_may_be_asked_for() {
         let patterns = Patterns::with("lock \"row\"\n  wait_for < [unknown db .. table::*\n").expect("good");
-        let of = |callers: &[&str]| patterns.of("wait_for", callers).map(|i| &*patterns.list()[i].name);
+        let of = |callers: &[&str]| patterns.find("wait_for", callers).map(|i| &*patterns.list()[i].name);
         assert_eq!(of(&["[unknown db]", "[unknown db]", "_table::read(int)", "main"]), Some("row"));
         assert_eq!(of(&["[unknown db]", "idle", "main"]), None);
         assert_eq!(of(&["table::read(int)", "[unknown db]"]), None);

@@ -1,8 +1,8 @@
-//! What a PostgreSQL backend says itself that it waits for: `pg_stat_activity`'s wait event, a number of which the server
-//! tells where it lies (`my_wait_event_info`, PostgreSQL 14 and later), and what the numbers are called in this server.
+//! The wait events of PostgreSQL backends, as in `pg_stat_activity`: a number at an address that the server
+//! exports (`my_wait_event_info`, PostgreSQL 14 and later), and the names of these numbers in this server.
 //!
-//! Names come from the server's own arrays, so no version needs a table here. Where one is not found, or a lock is an
-//! extension's, the number is told.
+//! Names come from the server's own arrays, so no version needs a table here. If an array is not found, or a
+//! lock belongs to an extension, the number is reported.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,19 +17,19 @@ use crate::bounded::Bounded;
 use crate::elf::{Segments, named_symbols};
 use crate::maps::ProcMaps;
 
-/// A server's own sections: some 2 MiB of strings and 128 KiB of arrays.
+/// The most bytes of a server's sections: they have about 2 MiB of strings and 128 KiB of arrays.
 const MAX_STRINGS: u64 = 6 << 20;
 const MAX_ARRAYS: u64 = 1 << 20;
-/// Names of an array; there are some 100.
+/// The most names of an array; there are about 100.
 const MAX_NAMES: usize = 1024;
 /// Classes of wait events (`PG_WAIT_LWLOCK`, `PG_WAIT_LOCK`).
 const LWLOCK: u32 = 1;
 const LOCK: u32 = 3;
-/// The first lock of its own, and the first of a group of locks, in all versions since 13.
+/// The first individual lock, and the first of a group of locks, in all versions since 13.
 const FIRST: (&str, usize) = ("ShmemIndex", 1);
 const FIRST_OF_GROUPS: &str = "XactBuffer";
 
-/// Names of a server's wait events, by number; empty ones are not known.
+/// Names of a server's wait events, by number; empty ones are unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WaitEvents {
     lwlocks: Vec<Box<str>>,
@@ -53,7 +53,7 @@ impl WaitEvents {
 /// The servers seen so far.
 #[derive(Debug, Default)]
 pub struct Postgres {
-    /// By number of the file; `None` for those that do not tell.
+    /// By number of the file; `None` for files without the symbols.
     files: HashMap<u32, Option<Server>>,
 }
 
@@ -62,9 +62,9 @@ pub struct Postgres {
 struct Server {
     segments: Segments,
     file: Source,
-    /// Variables that it lets others see: address and size, as the file counts.
+    /// Exported variables: address and size, at link-time addresses.
     variables: HashMap<&'static str, (u64, u64)>,
-    /// Read when they are asked for.
+    /// Read at first use.
     events: Option<Arc<WaitEvents>>,
 }
 
@@ -72,25 +72,26 @@ struct Server {
 const VARIABLES: [&str; 3] = ["my_wait_event_info", "IndividualLWLockNames", "LockTagTypeNames"];
 
 impl Postgres {
-    /// Where a living backend's memory points to the number of its wait event; `None` where the server does not tell.
+    /// The address in a living backend's memory of the pointer to its wait event; `None` if the server does
+    /// not export it.
     pub fn wait_event_at(&mut self, maps: &mut ProcMaps, tgid: u32) -> Option<u64> {
         let (bias, server) = self.server(maps, tgid)?;
         Some(bias.wrapping_add(server.variables.get(VARIABLES[0])?.0))
     }
 
-    /// What the numbers mean; `None` where [`Postgres::wait_event_at`] is.
+    /// The names of the numbers; `None` if [`Postgres::wait_event_at`] returns `None`.
     pub fn wait_events(&mut self, maps: &mut ProcMaps, tgid: u32) -> Option<Arc<WaitEvents>> {
         let memory = maps.memory(tgid);
         let (bias, server) = self.server(maps, tgid)?;
         if server.events.is_none() {
-            // A backend that has just ended cannot be asked, the next can.
+            // A backend that has just ended is unreadable, the next one is not.
             let memory = memory?;
             server.events = Some(Arc::new(server.names(bias, &memory).unwrap_or_default()));
         }
         server.events.clone()
     }
 
-    /// The program that a backend runs, and how far from its own addresses it was loaded.
+    /// The program of a backend, and the distance of its load address from its link-time addresses.
     fn server(&mut self, maps: &mut ProcMaps, tgid: u32) -> Option<(u64, &mut Server)> {
         if !maps.knows(tgid) {
             maps.note_process(tgid);
@@ -106,7 +107,7 @@ impl Postgres {
         Some((bias, server))
     }
 
-    /// Forgets what is known of files, whose numbers are given anew ([`ProcMaps::forget`]).
+    /// Drops the data of files, whose numbers are reassigned ([`ProcMaps::forget`]).
     pub fn forget(&mut self) {
         self.files.clear();
     }
@@ -126,7 +127,7 @@ impl Server {
         })
     }
 
-    /// Names from the memory of a process that was loaded so far from the file's own addresses.
+    /// Names from the memory of a process that was loaded at a distance of `bias` from the file's addresses.
     fn names(&self, bias: u64, memory: &Source) -> Option<WaitEvents> {
         let bounded = Bounded::new(&self.file);
         let header = elf::FileHeader64::<Endianness>::parse(&bounded).ok()?;
@@ -154,14 +155,14 @@ impl Server {
             |names: &[Option<&str>]| names.iter().map(|n| n.unwrap_or_default().into()).collect::<Vec<_>>();
         let locks = array(VARIABLES[2]).map(owned).unwrap_or_default();
         let at = |name: &str| names.iter().position(|n| *n == Some(name));
-        // So many names from there on.
+        // `n` names from there on.
         let groups = at(FIRST_OF_GROUPS)
             .map(|first| (first, names[first..].iter().take(MAX_NAMES).take_while(|n| n.is_some()).count()));
         let lwlocks = match (array(VARIABLES[1]), groups, at(FIRST.0)) {
-            // Up to version 16 the locks that are one of their kind have an array of their own, and groups come after them.
+            // Up to version 16 individual locks have an array of their own, and groups come after them.
             (Some(own), Some((first, n)), _) => owned(&[own, &names[first..first + n]].concat()),
             (Some(own), None, _) => owned(own),
-            // Since then all are in one.
+            // Since then one array has all of them.
             (None, Some((groups, n)), Some(first)) if first < groups && groups - first < MAX_NAMES => {
                 owned(&[&[None; FIRST.1], &names[first..groups + n]].concat())
             }
@@ -171,7 +172,7 @@ impl Server {
     }
 }
 
-/// The string at an address, if it is one that names a lock.
+/// The string at an address, if it is valid as a lock's name.
 fn name((range, data): &(Range<u64>, Vec<u8>), address: u64) -> Option<&str> {
     let from = usize::try_from(address.checked_sub(range.start)?).ok()?;
     let rest = data.get(from..)?;

@@ -1,8 +1,10 @@
-//! Functions of Python, by the code objects of its frames: the interpreter's own loop is one function of C for all of them.
+//! Functions of Python, by the code objects of its frames: the interpreter's own loop is one C function for
+//! all of them.
 //!
-//! The kernel side follows a thread's frames when it takes its stack, as [`PythonAt`] tells where they lie, and hands over a
-//! code object for each. Its name is read from the process's memory here. Python 3.13 and later say themselves where their
-//! members are; of 3.11 and 3.12 that is known. Of all others frames stay the interpreter's.
+//! The kernel side follows a thread's frames when it takes its stack, using the addresses in [`PythonAt`],
+//! and returns a code object for each. Its name is read from the process's memory here. Python 3.13 and later
+//! publish their offsets; those of 3.11 and 3.12 are known. Frames of all other versions stay the
+//! interpreter's.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,28 +18,28 @@ use crate::maps::ProcMaps;
 use crate::recent::Recent;
 use crate::tables::Tables;
 
-/// The function that runs Python's.
+/// The function that runs Python's functions.
 const LOOP: &str = "_PyEval_EvalFrameDefault";
-/// Bytes that it has at least: 55 KiB in 3.11, 82 KiB in 3.14.
+/// Its least size in bytes: 55 KiB in 3.11, 82 KiB in 3.14.
 const LEAST_LOOP: u64 = 32 << 10;
-/// A thread's frame has no frame of C between.
+/// A thread refers to its frame directly, without a C frame between.
 pub const NO_CFRAME: u32 = u32::MAX;
-/// Code objects whose names are remembered, a generation.
+/// The number of code objects with cached names, per generation.
 const MAX_NAMES: usize = 1 << 13;
-/// Processes remembered, a generation.
+/// The number of processes remembered, per generation.
 const MAX_PROCESSES: usize = 1 << 10;
-/// Characters told of a name and of a file's, and read of its path.
+/// The most characters of a name and of a file name, and of a path that is read.
 const MAX_NAME: usize = 120;
 const MAX_FILE: usize = 60;
 const MAX_PATH: usize = 4096;
-/// Bits of a code object's address that tell it from another which comes to lie there (`TAG` of python.h).
+/// Bits that distinguish a code object's address from a later object at the same place (`TAG` of python.h).
 const TAG: u64 = 0xffff << 48;
-/// As table.h of the kernel side has it.
+/// As in table.h of the kernel side.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Stands for callers that the kernel side had no room for.
+/// Stands for callers beyond the kernel side's limit.
 const DEEPER: &str = "[deeper]";
 
-/// Where a process keeps the frames of its threads: addresses, and offsets in structures.
+/// The place of the frames of a process's threads: addresses, and offsets in structures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PythonAt {
     /// The pointer to the main interpreter.
@@ -48,15 +50,15 @@ pub struct PythonAt {
     pub next: u32,
     /// In a thread: `pthread_self`, which is its thread pointer.
     pub thread_id: u32,
-    /// In a thread: its frame, or what has that.
+    /// In a thread: its frame, or the object that contains it.
     pub frame: u32,
-    /// In the latter: the frame; [`NO_CFRAME`]: the thread has it.
+    /// In that object: the frame; [`NO_CFRAME`]: the thread itself refers to it.
     pub cframe: u32,
     /// In a frame: the caller's.
     pub previous: u32,
     /// In a frame: its code object.
     pub code: u32,
-    /// In a frame: the byte which says whether the loop was called for it, and its value then.
+    /// In a frame: the byte that is set if the loop was called for it, and its value then.
     pub entry: u32,
     /// See [`PythonAt::entry`].
     pub is_entry: u32,
@@ -66,7 +68,7 @@ pub struct PythonAt {
     pub line: u32,
 }
 
-/// Where names lie: the file's in a code object, and the bytes of strings of ASCII and of others.
+/// The places of names: the file's name in a code object, and the bytes of ASCII and of other strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Names {
     file: u64,
@@ -81,20 +83,20 @@ struct Names {
 struct Process {
     at: PythonAt,
     names: Names,
-    /// Where most of the loop is that runs its functions.
+    /// The range of the loop's main part.
     the_loop: (u64, u64),
     /// The frame for which the loop was called stands for nothing else.
     shim: bool,
 }
 
-/// A version's symbols, as its file counts addresses.
+/// A version's symbols, at link-time addresses.
 #[derive(Debug)]
 struct Symbols {
     segments: Segments,
     runtime: u64,
     version: u64,
     code_type: u64,
-    /// Where most of the loop is that runs functions.
+    /// The range of the loop's main part.
     the_loop: (u64, u64),
 }
 
@@ -104,7 +106,7 @@ pub struct Pythons {
     processes: Recent<u32, Option<Process>>,
     files: HashMap<u32, Option<Symbols>>,
     names: Recent<(u32, u64), Option<Arc<str>>>,
-    /// Versions met whose frames are not known, `3.16` say.
+    /// Versions seen whose frames are unknown, such as `3.16`.
     unknown: Vec<String>,
 }
 
@@ -120,8 +122,9 @@ impl Default for Pythons {
 }
 
 impl Pythons {
-    /// Looks at a process whose mappings have just been noted: where its frames are, if it is one of Python.
-    pub fn meet(&mut self, maps: &ProcMaps, tgid: u32) -> Option<PythonAt> {
+    /// Examines a process whose mappings have just been noted: returns the place of its frames, if it runs
+    /// Python.
+    pub fn examine(&mut self, maps: &ProcMaps, tgid: u32) -> Option<PythonAt> {
         let found = self.find(maps, tgid);
         if found.is_some() || self.processes.peek(&tgid).is_some() {
             self.processes.insert(tgid, found);
@@ -129,7 +132,7 @@ impl Pythons {
         Some(found?.at)
     }
 
-    /// Whether a process has loaded something of Python's.
+    /// Whether a process has loaded a part of Python.
     pub fn may_be(maps: &ProcMaps, tgid: u32) -> bool {
         maps.mapped(tgid).iter().any(|(file, ..)| is_python(&maps.file(*file).label))
     }
@@ -158,29 +161,32 @@ impl Pythons {
             let the_loop = (bias.wrapping_add(from), bias.wrapping_add(to));
             let found = process(minor as u32, runtime, bias.wrapping_add(symbols.code_type), &memory)
                 .map(|process| Process { the_loop, ..process });
-            let told = format!("{major}.{minor}");
-            if found.is_none() && !self.unknown.contains(&told) && self.unknown.len() < 8 {
-                self.unknown.push(told);
+            let version = format!("{major}.{minor}");
+            if found.is_none() && !self.unknown.contains(&version) && self.unknown.len() < 8 {
+                self.unknown.push(version);
             }
             return found;
         }
         None
     }
 
-    /// What keeps functions of Python from having names, a line each.
+    /// Reasons why functions of Python have no names, one per line.
     pub fn notes(&self) -> impl Iterator<Item = String> + '_ {
-        let of = |v: &String| format!("functions of Python {v} have no names: its frames are not known here");
+        let of = |v: &String| {
+            format!("functions of Python {v} have no names: the layout of its frames is unknown")
+        };
         self.unknown.iter().map(of)
     }
 
-    /// Forgets what is known of files, whose numbers are given anew ([`ProcMaps::forget`]), and of processes.
+    /// Drops the data of files, whose numbers are reassigned ([`ProcMaps::forget`]), and of processes.
     pub fn forget(&mut self) {
         *self = Pythons { unknown: std::mem::take(&mut self.unknown), ..Pythons::default() };
     }
 
-    /// The functions of a stack, innermost first, in the places of the loop that runs them: `is_loop` tells it among the
-    /// frames of the stack, `codes` are what the kernel side found. Those left over follow behind a stack that ends early;
-    /// where `codes` end early, which `most` of them do, the rest stays as it is.
+    /// Puts the functions of a stack, innermost first, in the places of the loop that runs them. `is_loop`
+    /// recognises the loop among the frames of the stack, `codes` come from the kernel side. Surplus
+    /// functions follow after a stack that ends early. If `codes` end early, as `most` of them do, the rest
+    /// is unchanged.
     pub fn splice<'a, T>(
         &mut self,
         maps: &ProcMaps,
@@ -229,7 +235,8 @@ impl Pythons {
         Some(out)
     }
 
-    /// What a code object is called; its address has a tag. Where that is not the one it has now, another lies there.
+    /// The name of a code object, whose address has a tag. If the tag differs from the current one, another
+    /// object lies there.
     fn name(
         &mut self,
         maps: &ProcMaps,
@@ -242,18 +249,19 @@ impl Pythons {
             return name.clone();
         }
         let memory = memory.get_or_insert_with(|| maps.memory(tgid)).as_ref();
-        let name: Option<Arc<str>> = memory.and_then(|memory| told(memory, code, process)).map(Into::into);
+        let name: Option<Arc<str>> =
+            memory.and_then(|memory| describe(memory, code, process)).map(Into::into);
         self.names.insert((tgid, code), name.clone());
         name
     }
 
-    /// Whether code at an address is the interpreter's own.
+    /// Whether code at an address belongs to the interpreter.
     pub fn owns(maps: &ProcMaps, tgid: u32, address: u64) -> bool {
         maps.find(tgid, address).is_some_and(|(file, _)| is_python(&maps.file(file).label))
     }
 
-    /// Whether code at an address of a process, which has this name, is the interpreter's loop. Compilers part it in two, and a
-    /// program without all its symbols has a name for one of them.
+    /// Whether code at an address of a process, with this name, is the interpreter's loop. Compilers split it
+    /// in two, and a program without all its symbols has a name for one part only.
     pub fn is_loop(&self, tgid: u32, address: u64, name: &str) -> bool {
         let held = || {
             let (from, to) = self.processes.peek(&tgid).copied().flatten().map_or((0, 0), |p| p.the_loop);
@@ -262,7 +270,7 @@ impl Pythons {
         name.starts_with(LOOP) || name.starts_with("[unknown") && held()
     }
 
-    /// Whether a name is one of a function of Python, as they are told here: `work (deep.py:3)`.
+    /// Whether a name has the form of a Python function's name as used here: `work (deep.py:3)`.
     pub fn is_function(name: &str) -> bool {
         let line =
             name.strip_suffix(')').and_then(|n| n.rsplit_once(" (")).and_then(|(_, at)| at.rsplit_once(':'));
@@ -270,10 +278,10 @@ impl Pythons {
     }
 }
 
-/// A frame of a stack that Python's were put into.
+/// A frame of a stack with Python's functions inserted.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Spliced<'a, T> {
-    /// As it was.
+    /// An unchanged frame.
     Kept(&'a T),
     /// A function of Python.
     Python(Arc<str>),
@@ -291,18 +299,18 @@ fn symbols(file: &Source) -> Option<Symbols> {
     file.charge(began.elapsed());
     let mut found = found.into_iter().map(|at| at.map_or(0, |(address, _)| address));
     let (runtime, version, code_type) = (found.next()?, found.next()?, found.next()?);
-    // Before 3.11 there is no Py_Version, and no frames as here.
+    // Before 3.11 there is no Py_Version, and frames differ.
     if runtime == 0 || version == 0 || code_type == 0 {
         return None;
     }
-    // No other function of the interpreter is nearly as large.
+    // No other function of the interpreter is nearly that large.
     let segments = Segments::read(file)?;
     let largest = Tables::read(file).and_then(|(tables, _)| tables.largest());
     let the_loop = largest.filter(|l| l.end - l.start >= LEAST_LOOP).map_or((0, 0), |l| (l.start, l.end));
     Some(Symbols { segments, runtime, version, code_type, the_loop })
 }
 
-/// Where the frames of a version are; `None` where that is not known.
+/// The frames' layout in a version; `None` if unknown.
 fn process(minor: u32, runtime: u64, code_type: u64, memory: &Source) -> Option<Process> {
     let main = runtime.wrapping_add(48);
     let names = Names { file: 112, ascii: 48, other: 72, code_type };
@@ -352,7 +360,8 @@ fn process(minor: u32, runtime: u64, code_type: u64, memory: &Source) -> Option<
     })
 }
 
-/// Which words of `struct _Py_DebugOffsets` (pycore_debug_offsets.h) tell what; each version has members of its own.
+/// Indices of the words of `struct _Py_DebugOffsets` (pycore_debug_offsets.h); each version has its own
+/// members.
 struct Offsets {
     next: usize,
     frame: usize,
@@ -399,20 +408,20 @@ const OFFSETS_15: Offsets = Offsets {
     line: 52,
 };
 
-/// What Python tells of itself since 3.13.
+/// The offsets that Python publishes since 3.13.
 fn of_debug_offsets(offsets: &Offsets, runtime: u64, code_type: u64, memory: &Source) -> Option<Process> {
     let mut bytes = [0; 8 * 53];
     memory.read_exact_at(&mut bytes, runtime).ok()?;
     let all: Vec<u64> =
         bytes.chunks_exact(8).map(|w| u64::from_ne_bytes(w.try_into().unwrap_or_default())).collect();
-    // The cookie; a build without the interpreter's lock keeps its frames otherwise.
+    // The cookie. A build without the global interpreter lock stores its frames differently.
     if all[0] != u64::from_ne_bytes(*b"xdebugpy") || all[2] != 0 {
         return None;
     }
     let small = |i: usize| all.get(i).and_then(|o| u32::try_from(*o).ok()).filter(|o| *o < 1 << 20);
     Some(Process {
         at: PythonAt {
-            // The main interpreter's pointer lies behind that of the newest.
+            // The pointer to the main interpreter follows the pointer to the newest.
             main: runtime.wrapping_add(small(5)?.into()).wrapping_add(8),
             threads: small(9)?,
             next: small(offsets.next)?,
@@ -438,8 +447,8 @@ fn word(memory: &Source, at: u64) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes))
 }
 
-/// What the code object with a tagged address is called: its function, file and first line.
-fn told(memory: &Source, tagged: u64, process: &Process) -> Option<String> {
+/// The name of the code object with a tagged address: its function, file and first line.
+fn describe(memory: &Source, tagged: u64, process: &Process) -> Option<String> {
     let (names, code) = (&process.names, tagged & !TAG);
     let at = |offset: u64| word(memory, code.checked_add(offset)?);
     let name = at(process.at.name.into())?;
@@ -450,15 +459,15 @@ fn told(memory: &Source, tagged: u64, process: &Process) -> Option<String> {
     }
     let path = text(memory, at(names.file)?, names, MAX_PATH)?;
     let file = path.rsplit('/').next().unwrap_or(&path);
-    // Of a long one its end says more.
+    // The end of a long path says more.
     let long = file.chars().count().saturating_sub(MAX_FILE);
     let file: String = file.chars().skip(long).collect();
     Some(format!("{} ({file}:{line})", text(memory, name, names, MAX_NAME)?))
 }
 
-/// A string of Python, of so many characters at most.
+/// A Python string of at most `most` characters.
 fn text(memory: &Source, at: u64, names: &Names, most: usize) -> Option<String> {
-    // Length, and behind the hash the state: interned, kind, compact, ascii.
+    // Length, and after the hash the state: interned, kind, compact, ascii.
     let length = word(memory, at.checked_add(16)?)?;
     let state = word(memory, at.checked_add(32)?)? as u32;
     let (kind, compact, ascii) = (state >> 2 & 7, state >> 5 & 1, state >> 6 & 1);
@@ -506,7 +515,7 @@ mod tests {
         let mut maps = ProcMaps::new(Path::new("/"));
         maps.note_process(std::process::id());
         let mut pythons = Pythons::default();
-        assert!(pythons.meet(&maps, std::process::id()).is_none());
+        assert!(pythons.examine(&maps, std::process::id()).is_none());
         assert!(pythons.splice(&maps, std::process::id(), (&[1, 2], true), |_| true, (&[8], 2)).is_none());
         assert_eq!(pythons.notes().count(), 0);
         assert!(symbols(&Source::open(&std::env::current_exe().unwrap()).unwrap()).is_none());

@@ -1,10 +1,11 @@
-//! A map that forgets what was not asked for lately.
+//! A map that drops entries which were not used recently.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// A map in two generations. When the younger is full it becomes the older, and what was in that and has not been asked
-/// for since is forgotten. So it holds at most twice as much as a generation, and at least what was used last.
+/// A map in two generations. When the younger is full it becomes the older, and entries of the older that
+/// were not used since are dropped. So it holds at most two generations, and at least one generation of the
+/// most recently used entries.
 #[derive(Debug)]
 pub struct Recent<K, V> {
     young: HashMap<K, V>,
@@ -13,12 +14,12 @@ pub struct Recent<K, V> {
 }
 
 impl<K: Hash + Eq + Clone, V> Recent<K, V> {
-    /// An empty one whose generations hold so much.
+    /// An empty map with generations of `most` entries.
     pub fn new(most: usize) -> Recent<K, V> {
         Recent { young: HashMap::new(), old: HashMap::new(), most: most.max(1) }
     }
 
-    /// A value, which is then among the young.
+    /// A value, which moves to the younger generation.
     pub fn get(&mut self, key: &K) -> Option<&V> {
         if !self.young.contains_key(key)
             && let Some((key, value)) = self.old.remove_entry(key)
@@ -28,12 +29,12 @@ impl<K: Hash + Eq + Clone, V> Recent<K, V> {
         self.young.get(key)
     }
 
-    /// A value, which is not younger for it.
+    /// A value, without moving it.
     pub fn peek(&self, key: &K) -> Option<&V> {
         self.young.get(key).or_else(|| self.old.get(key))
     }
 
-    /// Puts a value in, in place of one that was there. What is forgotten for it is returned.
+    /// Inserts a value, replacing an old one. Returns the dropped entries.
     pub fn insert(&mut self, key: K, value: V) -> Option<HashMap<K, V>> {
         self.old.remove(&key);
         let mut forgotten = None;
@@ -44,22 +45,22 @@ impl<K: Hash + Eq + Clone, V> Recent<K, V> {
         forgotten
     }
 
-    /// What is young becomes old, and what was old is returned.
+    /// Makes the younger generation the older, and returns the previous older one.
     pub fn turn(&mut self) -> HashMap<K, V> {
         std::mem::replace(&mut self.old, std::mem::take(&mut self.young))
     }
 
-    /// Forgets everything.
+    /// Drops all entries.
     pub fn clear(&mut self) {
         (self.young, self.old) = Default::default();
     }
 
-    /// How many there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.young.len() + self.old.len()
     }
 
-    /// Whether there are none.
+    /// Whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -75,7 +76,7 @@ mod tests {
         let mut gone = 0;
         for i in 0..1000 {
             gone += recent.insert(i, i * 2).map_or(0, |gone| gone.len());
-            assert_eq!(recent.get(&0), Some(&0), "asked for all the time");
+            assert_eq!(recent.get(&0), Some(&0), "used all the time");
             assert!(recent.len() <= 20);
         }
         assert_eq!(gone + recent.len(), 1000);

@@ -1,11 +1,11 @@
-//! Which struct the objects of a slab cache are.
+//! The struct of a slab cache's objects.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-/// Caches whose name is not that of their struct and does not follow from it.
+/// Caches whose name neither is nor implies that of their struct.
 const CACHES: &[(&str, &str)] = &[
     ("AF_VSOCK", "vsock_sock"),
     ("MPTCP", "mptcp_sock"),
@@ -53,8 +53,8 @@ const CACHES: &[(&str, &str)] = &[
     ("uid_cache", "user_struct"),
 ];
 
-/// Structs that are allocated by size, by the functions that lock them. The kernel's types must agree
-/// that a lock lies at the offset, so a wrong guess gives no name rather than a wrong one.
+/// Structs that are allocated by size, by the functions that lock them. The kernel's types must confirm that
+/// a lock lies at the offset, so a wrong guess gives no name rather than a wrong one.
 const CALLERS: &[(&str, &str)] = &[
     ("anon_pipe_", "pipe_inode_info"),
     ("blk_mq_", "blk_mq_hw_ctx"),
@@ -103,17 +103,17 @@ pub fn structs_of(cache: &str) -> Vec<Cow<'_, str>> {
     all
 }
 
-/// The structs that a function's locks may lie in, where they are allocated by size.
+/// The possible structs of a function's locks, if they are allocated by size.
 pub fn structs_locked_by(caller: &str) -> impl Iterator<Item = &'static str> {
     CALLERS.iter().filter(move |(prefix, _)| caller.starts_with(prefix)).map(|(_, of)| *of)
 }
 
-/// Whether a cache serves allocations by size, whatever they are for.
+/// Whether a cache serves allocations by size, for any purpose.
 pub fn is_sized(cache: &str) -> bool {
     ["kmalloc-", "dma-kmalloc-", "memdup_user-", "msg_msg-"].iter().any(|p| cache.starts_with(p))
 }
 
-/// Caches of like objects that the kernel merged into one, which has the name of only one of them.
+/// Caches of similar objects that the kernel merged into one, which has the name of only one of them.
 #[derive(Debug, Default)]
 pub struct Merged(HashMap<Box<str>, Vec<Box<str>>>);
 

@@ -1,5 +1,6 @@
-//! The symbols of an ELF file: where functions or variables lie, 16 bytes each. Names stay in the file and are read from it
-//! when they are asked for, so the file is never mapped, and a large one costs no more memory than its symbols.
+//! The symbols of an ELF file: the ranges of functions or variables, 16 bytes each. Names stay in the file
+//! and are read from it at each look-up. So the file is never mapped, and a large one costs only the memory
+//! of its symbols.
 
 use std::ops::Range;
 
@@ -9,13 +10,13 @@ use object::{Endian, Endianness};
 use crate::demangle::demangle;
 use crate::elf::{ENTRY, MAX_ENTRIES, SymbolSection, for_entries, string, symbol_sections};
 
-/// Bytes that a file's symbols may take.
+/// The most bytes of a file's symbols.
 pub(crate) const MAX_BYTES: usize = 12 << 20;
 
 /// Which symbols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// Functions, and what has no type: labels of assembly.
+    /// Functions, and symbols without a type: labels of assembly.
     Functions,
     Variables,
 }
@@ -31,9 +32,9 @@ pub(crate) struct Table {
 #[derive(Clone, Copy, Debug)]
 struct Symbol {
     start: u64,
-    /// 0 where it is not known.
+    /// 0 if unknown.
     size: u32,
-    /// Where its name begins in the table of strings.
+    /// The offset of its name in the string table.
     name: u32,
 }
 
@@ -42,8 +43,8 @@ struct Symbol {
 pub(crate) struct TooMany(pub u64);
 
 impl Table {
-    /// Reads a 64-bit ELF file's symbols, those for debuggers or else those for the dynamic linker. `None` where there are
-    /// none, or the file is damaged.
+    /// Reads a 64-bit ELF file's symbols, those for debuggers or otherwise those for the dynamic linker.
+    /// `None` if it has none, or is damaged.
     ///
     /// # Errors
     /// There are too many to keep.
@@ -58,17 +59,17 @@ impl Table {
         Ok(None)
     }
 
-    /// Bytes of memory.
+    /// Size in memory, in bytes.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.symbols)
     }
 
-    /// Where the symbol begins that an address lies in.
+    /// The start of the symbol that contains an address.
     pub fn start(&self, address: u64) -> Option<u64> {
         self.find(address).map(|symbol| symbol.start)
     }
 
-    /// The addresses of the function that an address lies in. One whose size is not known ends where the next begins.
+    /// The range of the function that contains an address. A function of unknown size ends at the next one.
     pub fn range(&self, address: u64) -> Option<Range<u64>> {
         let symbol = self.find(address)?;
         let size = u64::from(symbol.size);
@@ -79,7 +80,7 @@ impl Table {
         Some(symbol.start..next.start)
     }
 
-    /// The symbol that an address lies in: its name in the source, and how far behind its start the address is.
+    /// The symbol that contains an address: its source name, and the offset of the address from its start.
     pub fn lookup(&self, address: u64) -> Option<(String, u64)> {
         let symbol = self.find(address)?;
         let name = self.name(symbol.name)?;
@@ -99,7 +100,7 @@ impl Table {
 }
 
 impl SymbolSection {
-    /// Its symbols, sorted and one for each address; `None` where the section is cut.
+    /// The symbols, sorted and one for each address; `None` if the section is truncated.
     fn symbols(
         &self,
         file: &Source,
@@ -121,14 +122,14 @@ impl SymbolSection {
         if symbols.len() * size_of::<Symbol>() > MAX_BYTES {
             return Err(TooMany(count));
         }
-        // At one address the largest comes first, and of several names one that others may call.
+        // At one address the largest comes first, and of several names a global one.
         symbols.sort_unstable_by_key(|(s, local): &(Symbol, bool)| {
             (s.start, std::cmp::Reverse(s.size), *local, s.name)
         });
         let mut kept: Vec<Symbol> = Vec::with_capacity(symbols.len());
         for (symbol, _) in symbols {
             let hidden = kept.last().is_some_and(|last| {
-                // A label without a size within a function is no function.
+                // A label without a size within a function is not a function.
                 last.start == symbol.start || symbol.size == 0 && symbol.start - last.start < last.size.into()
             });
             if !hidden {
@@ -138,7 +139,7 @@ impl SymbolSection {
         Ok(Some(kept.into()))
     }
 
-    /// An entry, if it is wanted, and whether its name is the file's own.
+    /// An entry, if it is wanted, and whether its name is local to the file.
     fn symbol(&self, entry: &[u8], endian: Endianness, what: What) -> Option<(Symbol, bool)> {
         let bytes = |at: usize| entry.get(at..);
         let u32_at = |at| Some(endian.read_u32(*bytes(at)?.first_chunk()?));
@@ -151,7 +152,7 @@ impl SymbolSection {
         };
         let start = u64_at(8)?;
         let size = u32::try_from(u64_at(16)?).unwrap_or(u32::MAX);
-        // Those for the dynamic linker are few: one without a size would claim what follows.
+        // Those for the dynamic linker are few: one without a size would extend over other code.
         let known = section != 0 && start != 0 && (size > 0 || !self.dynamic && what == What::Functions);
         let symbol = Symbol { start, size, name: u32_at(0)? };
         (wanted && known && symbol.name != 0).then_some((symbol, info >> 4 == 0))
@@ -169,7 +170,7 @@ mod tests {
         std::hint::black_box(a_function as fn() -> usize as usize)
     }
 
-    /// Where this program was loaded.
+    /// The load address of this program.
     fn loaded() -> usize {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         usize::from_str_radix(maps.split('-').next().unwrap(), 16).unwrap()
@@ -212,7 +213,7 @@ mod tests {
             };
             same += usize::from(demangle(&theirs.name).unwrap_or(theirs.name.into()) == ours);
         }
-        // Of functions that were put together into one, either name is right.
+        // Of functions that the linker merged, either name is right.
         assert!(same * 100 > some.len() * 90, "{same} of {}", some.len());
     }
 
@@ -226,7 +227,7 @@ mod tests {
             let source = Source::open(&path).unwrap();
             assert!(matches!(Table::read(&source, What::Functions), Ok(None)), "{cut}");
         }
-        // Cut while it is in use.
+        // Truncated while it is in use.
         std::fs::write(&path, &whole).unwrap();
         let table = Table::read(&Source::open(&path).unwrap(), What::Functions).unwrap().unwrap();
         let address = table.symbols[table.symbols.len() / 2].start;

@@ -1,5 +1,5 @@
-//! The unwind tables of a program, of which only what is asked for is read. Those of a compiler are 16 MiB and more, of which
-//! its processes at work need some pages.
+//! The unwind tables of a program, of which only the needed parts are read. Those of a compiler are 16 MiB
+//! and more, of which its running processes need some pages.
 
 use std::cmp::Ordering;
 use std::ops::{Deref, Range};
@@ -14,29 +14,31 @@ use object::{Endianness, elf};
 use crate::bounded::Bounded;
 use crate::elf::Segments;
 
-/// Bytes of a table of one file. The largest programs there are (compilers, browsers) have some 10 MiB.
+/// The most bytes of a table of one file. The largest existing programs (compilers, browsers) have about 10
+/// MiB.
 const MAX_TABLE: u64 = 16 << 20;
-/// Bytes of a table that cannot be read by the page: one without the index that linkers make.
+/// The most bytes of a table that cannot be read in pages: one without the linkers' index.
 const MAX_WHOLE: u64 = 1 << 20;
-/// Rows of an index that are read to find the largest function.
+/// The most rows of an index that are read to find the largest function.
 const MAX_ROWS: usize = 1 << 18;
-/// Entries of a table that has no index.
+/// The most entries of a table without an index.
 const MAX_ENTRIES: usize = 1 << 14;
-/// Tables up to this size are read whole. Larger ones keep the file's descriptor, which counts as much.
+/// Tables up to this size are read whole. Larger ones keep the file's descriptor, which has the same cost.
 const SMALL: usize = 32 << 10;
-/// What is read at once.
+/// Bytes read at once.
 const PAGE: usize = 4096;
-/// Bytes of the entries that tell how a function is unwound; no real one is longer.
+/// The most bytes of the entries for one function; no real one is longer.
 const MAX_ENTRY: usize = 1 << 16;
 
-/// A file's unwind tables, at the addresses it was linked for.
+/// A file's unwind tables, at its link-time addresses.
 pub(crate) struct Tables {
     pub segments: Segments,
-    /// `.eh_frame`: how each function is unwound.
+    /// `.eh_frame`: the unwind rules of each function.
     pub frame: (u64, Bytes),
-    /// `.eh_frame_hdr`: where in it a function's entry is, in the order of addresses.
+    /// `.eh_frame_hdr`: the places of functions' entries in it, in the order of addresses.
     pub index: Option<(u64, Bytes)>,
-    /// How many rows the index has, where it is as linkers make it, so that an entry can be found before it is read.
+    /// The number of rows of the index, if it has the linkers' usual form, so that an entry can be found
+    /// before it is read.
     rows: Option<usize>,
 }
 
@@ -54,7 +56,7 @@ impl Default for Bytes {
 }
 
 impl Bytes {
-    /// Has `length` bytes at `from` read. Returns how many bytes that took.
+    /// Reads `length` bytes at `from`. Returns the number of bytes read for that.
     fn need(&self, from: usize, length: usize) -> Option<u64> {
         match self {
             Bytes::Whole(_) => Some(0),
@@ -62,7 +64,7 @@ impl Bytes {
         }
     }
 
-    /// Bytes that are kept from the beginning.
+    /// The number of bytes that are always kept.
     fn kept(&self) -> usize {
         match self {
             Bytes::Whole(bytes) => bytes.len(),
@@ -83,10 +85,12 @@ impl Deref for Bytes {
 }
 
 impl Tables {
-    /// The tables of a 64-bit ELF file, and how many bytes they count as kept; `None` where it has none, or is none.
+    /// The tables of a 64-bit ELF file, and the number of bytes that count as kept; `None` if it has none, or
+    /// is not an ELF file.
     pub fn read(source: &Source) -> Option<(Tables, u64)> {
         let segments = Segments::read(source)?;
-        // Section by section: the whole file would be read with its symbols, of which some have hundreds of megabytes.
+        // Section by section: reading the whole file would include its symbols, which in some files have
+        // hundreds of megabytes.
         let file = Bounded::new(source);
         let header = elf::FileHeader64::<Endianness>::parse(&file).ok()?;
         let endian = header.endian().ok()?;
@@ -108,7 +112,7 @@ impl Tables {
             Some(Bytes::Pages(Arc::new(Pages::new(within.then(|| source.clone())?, offset, size)?)))
         };
         let (frame, index) = (section(b".eh_frame")?, section(b".eh_frame_hdr"));
-        // What the header of the index says decides whether both can be read by the page.
+        // The header of the index decides whether both can be read in pages.
         let (rows, index_bytes) = index.map_or((None, None), |section| {
             let small = lies(section).2 <= SMALL;
             let bytes = if small { whole(section) } else { pages(section) };
@@ -120,7 +124,7 @@ impl Tables {
         });
         let index = index.zip(index_bytes).map(|(section, bytes)| (lies(section).0, bytes));
         let bytes = if rows.is_some() && lies(frame).2 > SMALL { pages(frame)? } else { whole(frame)? };
-        // Without an index the unwinder looks at any entry.
+        // Without an index the unwinder may read any entry.
         if rows.is_none() && !all_end(&bytes) {
             return None;
         }
@@ -128,15 +132,16 @@ impl Tables {
         Some((Tables { segments, frame: (lies(frame).0, bytes), index, rows }, kept as u64))
     }
 
-    /// The largest function, from its first address to the next function's, where there is an index and no other comes near it.
+    /// The largest function, from its first address to the next function's, if there is an index and no other
+    /// function comes near in size.
     pub fn largest(&self) -> Option<Range<u64>> {
         let (rows, (at, index)) = (self.rows?, self.index.as_ref()?);
         (rows <= MAX_ROWS).then(|| index.need(HEADER, rows * ROW))??;
         largest(index, rows, *at)
     }
 
-    /// Reads what tells how the function at `address` (as the file was linked) is unwound. Returns the bytes read; `None` where
-    /// that must not be followed, since it may never end.
+    /// Reads the rules for unwinding the function at `address` (link-time). Returns the number of bytes read;
+    /// `None` if the rules must not be followed, because they may never end.
     pub fn need(&self, address: u64) -> Option<u64> {
         let (Some(rows), Some((at, index)), (from, frame)) = (self.rows, &self.index, &self.frame) else {
             return Some(0);
@@ -146,7 +151,7 @@ impl Tables {
         let Some(entry) = entry.and_then(|e| usize::try_from(e).ok()) else { return Some(read) };
         read += frame.need(entry, 8).unwrap_or(0);
         read += word(frame, entry).and_then(|own| frame.need(entry, entry_length(own))).unwrap_or(0);
-        // What entries have in common: so far before the second word.
+        // The common part of entries: its distance before the second word.
         let common = word(frame, entry + 4).and_then(|back| (entry + 4).checked_sub(back as usize));
         if let Some(common) = common {
             read += frame.need(common, 4).unwrap_or(0);
@@ -156,8 +161,8 @@ impl Tables {
     }
 }
 
-/// Whether following the entry at a place of a table must end: expressions in it have no jumps, and neither has what it has in
-/// common with others. No compiler writes any. An invalid entry ends at once.
+/// Whether following the entry at a place of a table must end: its expressions, and those of its common part,
+/// have no jumps. No compiler writes jumps. An invalid entry ends at once.
 fn ends(frame: &[u8], entry: usize) -> bool {
     let (section, bases) = (EhFrame::new(frame, LittleEndian), BaseAddresses::default().set_eh_frame(0));
     let get = |section: &EhFrame<_>, bases: &BaseAddresses, at| section.cie_from_offset(bases, at);
@@ -184,7 +189,7 @@ fn ends(frame: &[u8], entry: usize) -> bool {
     !jumps(entry.instructions(&section, &bases)) && !jumps(entry.cie().instructions(&section, &bases))
 }
 
-/// The same of all entries of a table.
+/// Whether this holds for all entries of a table.
 fn all_end(frame: &[u8]) -> bool {
     let (section, bases) = (EhFrame::new(frame, LittleEndian), BaseAddresses::default().set_eh_frame(0));
     let mut entries = section.entries(&bases);
@@ -202,7 +207,8 @@ fn all_end(frame: &[u8]) -> bool {
     false
 }
 
-/// The length of an entry whose first word this is. Those of more than 4 GiB are not read, and then end the unwinding.
+/// The length of an entry, from its first word. Entries of more than 4 GiB are not read, and end the
+/// unwinding.
 fn entry_length(first: u32) -> usize {
     (first as usize).saturating_add(4).min(MAX_ENTRY)
 }
@@ -216,8 +222,9 @@ const HEADER: usize = 12;
 /// Bytes of a row: signed distances from the index's own address, of a function and of its entry.
 const ROW: usize = 8;
 
-/// How many rows an index has. Version 1, a pointer to the table, a count of rows of 4 bytes, and rows relative to the index's
-/// own address: as all linkers write it. (Linux Standard Base, "The .eh_frame_hdr section".)
+/// The number of rows of an index: version 1, a pointer to the table, a row count of 4 bytes, and rows
+/// relative to the index's own address, as written by all linkers. (Linux Standard Base, "The .eh_frame_hdr
+/// section".)
 fn count_rows(index: &[u8]) -> Option<usize> {
     const PCREL_SDATA4: u8 = 0x1b;
     const UDATA4: u8 = 0x03;
@@ -229,7 +236,7 @@ fn count_rows(index: &[u8]) -> Option<usize> {
     (count <= (index.len() - HEADER) / ROW).then_some(count)
 }
 
-/// The function of an index at `at` that is half as large again as any other, if there is one.
+/// The function of an index at `at` that is at least 1.5 times the size of every other one, if there is one.
 fn largest(index: &[u8], rows: usize, at: u64) -> Option<Range<u64>> {
     let start = |row: usize| {
         let distance = word(index, HEADER + row * ROW)?;
@@ -249,9 +256,9 @@ fn largest(index: &[u8], rows: usize, at: u64) -> Option<Range<u64>> {
     (size(&most) / 3 * 2 > second).then_some(most)
 }
 
-/// The address of the entry for the last function that begins at or before `address`, in an index at `at`. Rows are asked for
-/// in the order in which gimli's `EhHdrTable::lookup` asks for them, which then finds all that it looks at; `read` grows by the
-/// bytes read.
+/// The address of the entry for the last function that begins at or before `address`, in an index at `at`.
+/// Rows are read in the same order as in gimli's `EhHdrTable::lookup`, which then finds every row that it
+/// needs. `read` grows by the number of bytes read.
 fn entry(index: &Bytes, rows: usize, at: u64, address: u64, read: &mut u64) -> Option<u64> {
     let mut value = |row: usize, second: usize| {
         let from = HEADER + row * ROW;
@@ -277,20 +284,20 @@ fn entry(index: &Bytes, rows: usize, at: u64, address: u64, read: &mut u64) -> O
     (rows > 0 && value(first, 0)? <= address).then(|| value(first, 1))?
 }
 
-/// A part of a file as long as it is, of which only pages that were needed have been read; the others are zeros without
-/// memory. Not a mapping of the file: who shortens one that is mapped kills the process that reads it.
+/// A part of a file at its full length, of which only the needed pages were read; the others are zeros
+/// without memory. Not a mapping of the file: truncating a mapped file kills the process that reads it.
 pub(crate) struct Pages {
     file: Source,
     offset: u64,
     length: usize,
     base: NonNull<u8>,
-    /// A bit a page.
+    /// One bit per page.
     there: Mutex<Vec<u64>>,
 }
 
-// SAFETY: the memory is this value's own; writes are made under the lock, once a page.
+// SAFETY: the memory belongs to this value; writes are made under the lock, once per page.
 unsafe impl Send for Pages {}
-// SAFETY: as above. Readers look at pages that were asked for before, which are not written again.
+// SAFETY: as above. Readers use only pages that were needed before, which are not written again.
 unsafe impl Sync for Pages {}
 
 impl Pages {
@@ -306,8 +313,8 @@ impl Pages {
         Some(Pages { file, offset, length, base, there })
     }
 
-    /// Reads the pages of `length` bytes at `from`, as far as the section goes. Returns how many bytes were read now; `None` where
-    /// nothing lies there or it cannot be read, which leaves zeros.
+    /// Reads the pages of `length` bytes at `from`, within the section. Returns the number of bytes read;
+    /// `None` if there is nothing or it is unreadable, which leaves zeros.
     fn need(&self, from: usize, length: usize) -> Option<u64> {
         let end = from.checked_add(length)?.min(self.length);
         if from >= end {
@@ -324,7 +331,8 @@ impl Pages {
             let mut bytes = [0; PAGE];
             let bytes = &mut bytes[..PAGE.min(self.length - begin)];
             self.file.read_exact_at(bytes, self.offset + begin as u64).ok()?;
-            // SAFETY: the page lies within the memory, and nobody has been told that it is there, so that nobody looks at it.
+            // SAFETY: the page lies within the memory, and is not marked as present yet, so no thread reads
+            // it.
             unsafe {
                 std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.as_ptr().add(begin), bytes.len())
             };
@@ -339,14 +347,15 @@ impl Deref for Pages {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the memory is as long, initialised (zeros, or what was read), and lives as long as this value.
+        // SAFETY: the memory has this length, is initialised (zeros, or file contents), and lives as long as
+        // this value.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.length) }
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: what `new` mapped, and nothing borrows it any longer.
+        // SAFETY: what `new` mapped, and no borrow of it exists.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.length.max(1)) };
     }
 }
@@ -438,7 +447,7 @@ mod tests {
             prop_assert!(count_rows(&index[..9]).is_none());
         }
 
-        /// Pages that are not read are zeros, which gimli would take for rows.
+        /// Unread pages are zeros, which gimli would treat as rows.
         #[test]
         fn gimli_finds_all_rows_that_it_looks_at(
             mut starts in prop::collection::vec(0i32..1 << 20, 1..5000),

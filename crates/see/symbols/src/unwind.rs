@@ -1,9 +1,10 @@
-//! Callers of a thread that waits, from a copy of the top of its stack and the unwind tables of its program. C libraries
-//! and most distributions' programs keep no frame pointers; and words on a stack that look like return addresses may be
-//! left over from calls that have long returned.
+//! Callers of a waiting thread, from a copy of the top of its stack and the unwind tables of its program. C
+//! libraries and most distributions' programs have no frame pointers, and words on a stack that look like
+//! return addresses may be left from calls that returned long ago.
 //!
-//! So the top of a sampled or sleeping thread's stack is copied, page by page up to 16 KiB, behind the frames that frame pointers
-//! led to, and the callers are found by the program's unwind tables (framehop), which are read once a file and kept within bounds.
+//! So the top of a sampled or sleeping thread's stack is copied, page by page up to 16 KiB, in addition to
+//! the frames found by frame pointers. The callers are found by the program's unwind tables (framehop), which
+//! are read once per file and kept within bounds.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,17 +16,17 @@ use crate::hotspot::{Frame, Machines};
 use crate::maps::ProcMaps;
 use crate::tables::{Bytes, Tables};
 
-/// Processes whose modules are kept.
+/// The most processes whose modules are kept.
 const MAX_PROCESSES: usize = 64;
-/// Bytes of unwind tables kept, of all files.
+/// The most bytes of unwind tables kept, of all files.
 const MAX_TABLES: u64 = 4 << 20;
-/// What a file counts beside them.
+/// The cost of a file in addition to its tables.
 const ENTRY: u64 = 1 << 10;
-/// How long all stacks of a process may take in a period. A stack takes some 20 µs, and the tables of a large program some
-/// 20 ms once.
+/// The most time for all stacks of a process in a period. A stack takes about 20 µs, and the tables of a
+/// large program take about 20 ms once.
 const MAX_SPENT: Duration = Duration::from_millis(300);
 const PERIOD: Duration = Duration::from_secs(5);
-/// Frames of a stack.
+/// The most frames of a stack.
 const MAX_FRAMES: usize = 128;
 
 /// The top of a thread's stack, copied when it was interrupted or went to sleep.
@@ -35,28 +36,29 @@ pub struct Copied {
     pub regs: [u64; 4],
     /// Words from the stack pointer on.
     pub words: Vec<u64>,
-    /// Code objects of its frames of Python, innermost first; the lowest bit is set where the interpreter was called for one.
+    /// Code objects of its frames of Python, innermost first; the lowest bit is set if the interpreter was
+    /// called for one.
     pub python: Vec<u64>,
 }
 
 /// A stack that was unwound.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unwound {
-    /// Addresses, innermost first; those of callers lie behind their call.
+    /// Addresses, innermost first; those of callers follow their call.
     pub frames: Vec<u64>,
-    /// For each but the first, the word of the copy that its address was read from, where it is known.
+    /// For each frame but the first, the word of the copy that its address was read from, if known.
     pub words: Vec<Option<usize>>,
-    /// Whether the function was reached that the thread began with.
+    /// Whether the thread's first function was reached.
     pub whole: bool,
-    /// Words of the copy that tell the stack from others of the same depth: return addresses, and what the interpreter of
-    /// Java runs.
+    /// Words of the copy that distinguish the stack from others of the same depth: return addresses, and the
+    /// functions that Java's interpreter runs.
     pub marks: Vec<usize>,
-    /// Frames of Java, by their place among the others, and their functions: the innermost first, the others being those
-    /// that a compiler has put it into.
+    /// Frames of Java, by their index among the others, and their functions: innermost first, the others
+    /// being those that it was inlined into.
     pub java: Vec<(usize, Arc<[Arc<str>]>)>,
 }
 
-/// What unwinding needs of programs and libraries, kept within bounds.
+/// The data of programs and libraries for unwinding, within bounds.
 #[derive(Default)]
 pub struct Unwinding {
     processes: HashMap<u32, Process>,
@@ -66,7 +68,7 @@ pub struct Unwinding {
     spent: Spent,
 }
 
-/// The time that the stacks of each process took in a period: a program's tables may be made to take long.
+/// The time spent on the stacks of each process in a period: a program's tables may be made to take long.
 struct Spent {
     since: Instant,
     processes: HashMap<u32, Duration>,
@@ -95,13 +97,13 @@ impl Spent {
 struct Process {
     mapped: Vec<(u32, u64, u64, u64)>,
     unwinder: arch::Unwinder<Bytes>,
-    /// Where tables are loaded: start and end of the code, and how far from where it was linked.
+    /// Loaded tables: start and end of the code, and its distance from the link-time addresses.
     tables: Vec<(u64, u64, u64, Arc<Tables>)>,
-    /// Of its own: rules are found by addresses.
+    /// A cache per process, because rules are found by addresses.
     cache: arch::Cache,
 }
 
-/// What unwinding needs to know of the processor.
+/// Registers and addresses of this processor, for unwinding.
 #[cfg(target_arch = "x86_64")]
 mod arch {
     pub(super) use framehop::x86_64::{
@@ -113,8 +115,8 @@ mod arch {
         Registers::new(ip, sp, bp)
     }
 
-    /// Where a caller's address was read from: `before` are the registers of the frame that it called, and `now` its own. The address lies
-    /// below the caller's frame, but for a signal's.
+    /// The place of a return address: `before` are the registers of the callee, and `now` those of the caller. The
+    /// return address lies below the caller's frame, except for a signal's frame.
     pub(super) fn return_address(_before: &Registers, now: &Registers) -> u64 {
         now.sp().wrapping_sub(8)
     }
@@ -123,7 +125,7 @@ mod arch {
         regs.bp()
     }
 
-    /// The address in a word that was kept on the stack.
+    /// The address in a saved word of the stack.
     pub(super) fn address(word: u64, _regs: &Registers) -> u64 {
         word
     }
@@ -136,14 +138,14 @@ mod arch {
         CacheAarch64 as Cache, UnwindRegsAarch64 as Registers, UnwinderAarch64 as Unwinder,
     };
 
-    /// Registers of a frame; `highest` is an address of the program: the bits above its highest may hold a signature (pointer
-    /// authentication). A stack lies near the end of addresses.
+    /// Registers of a frame; `highest` is an address of the program. The bits above its highest bit may hold a
+    /// signature (pointer authentication). A stack lies near the end of the address space.
     pub(super) fn registers([_, sp, fp, lr]: [u64; 4], highest: u64) -> Registers {
         Registers::new_with_ptr_auth_mask(PtrAuthMask::from_max_known_address(highest.max(1)), lr, sp, fp)
     }
 
-    /// Where a caller's address was read from: `before` are the registers of the frame that it called. The address lies in that
-    /// frame's record, which its frame pointer leads to; a function that calls none has no record.
+    /// The place of a return address: `before` are the registers of the callee. The address lies in the callee's
+    /// frame record, at its frame pointer; a leaf function has no record.
     pub(super) fn return_address(before: &Registers, _now: &Registers) -> u64 {
         before.fp().wrapping_add(8)
     }
@@ -152,16 +154,16 @@ mod arch {
         regs.fp()
     }
 
-    /// The address in a word that was kept on the stack, without its signature.
+    /// The address in a saved word of the stack, without its signature.
     pub(super) fn address(word: u64, regs: &Registers) -> u64 {
         regs.lr_mask().strip_ptr_auth(word)
     }
 }
 
 impl Unwinding {
-    /// Unwinds as far as tables, frame pointers and the copy go. Code of Java virtual machines is unwound
-    /// as they keep it, on x86-64; other code without tables (generated, Go's) is taken to keep frame pointers, as long as what they lead
-    /// to is code.
+    /// Unwinds as far as tables, frame pointers and the copy reach. On x86-64, code of Java virtual machines is
+    /// unwound by its own rules. Other code without tables (generated code, Go's) is assumed to have frame pointers,
+    /// while these lead to code.
     pub fn unwind(&mut self, maps: &mut ProcMaps, tgid: u32, copy: &Copied) -> Unwound {
         if !maps.knows(tgid) {
             maps.note_process(tgid);
@@ -171,7 +173,7 @@ impl Unwinding {
             return Unwound { frames: vec![copy.regs[0]], ..Unwound::default() };
         }
         let (unwound, unknown) = self.attempt(maps, tgid, copy);
-        // As of names: a process is met in its loader already, and opens libraries later.
+        // As for names: a process is first seen in its loader, and opens libraries later.
         let unwound = match unknown && maps.note_again(tgid) {
             true => self.attempt(maps, tgid, copy).0,
             false => unwound,
@@ -180,13 +182,13 @@ impl Unwinding {
         unwound
     }
 
-    /// Unwinds by what is known of the process; whether it came to where no code is known.
+    /// Unwinds by the known data of the process; returns also whether it reached unknown code.
     fn attempt(&mut self, maps: &ProcMaps, tgid: u32, copy: &Copied) -> (Unwound, bool) {
         let [ip, sp, ..] = copy.regs;
         let mut out = Unwound { frames: vec![ip], ..Unwound::default() };
         self.prepare(maps, tgid);
         let Some(process) = self.processes.get_mut(&tgid) else { return (out, true) };
-        let mut java = self.machines.of(maps, tgid);
+        let mut java = self.machines.machine_of(maps, tgid);
         let mut read = |address: u64| {
             let at = address.checked_sub(sp).filter(|o| o % 8 == 0).ok_or(())? as usize / 8;
             copy.words.get(at).copied().ok_or(())
@@ -196,7 +198,7 @@ impl Unwinding {
         let mut regs = arch::registers(copy.regs, highest);
         let mut address = framehop::FrameAddress::from_instruction_pointer(ip);
         while out.frames.len() < MAX_FRAMES {
-            // Nonsense in a frame pointer would be followed, or read as an end.
+            // A corrupt frame pointer would be followed, or taken for an end.
             if !known(address) {
                 return (out, true);
             }
@@ -250,14 +252,14 @@ impl Unwinding {
         (out, false)
     }
 
-    /// The functions of those frames, innermost first, that lie in code which a Java virtual machine made, as
-    /// [`Unwound::java`] has them.
+    /// The functions of the frames, innermost first, in code that a Java virtual machine generated, in the
+    /// form of [`Unwound::java`].
     pub fn java(&mut self, maps: &mut ProcMaps, tgid: u32, frames: &[u64]) -> Vec<(usize, Arc<[Arc<str>]>)> {
-        // A process is met in its loader already. The upper half is no program's.
+        // A process is first seen in its loader. The upper half of addresses belongs to no program.
         if frames.iter().any(|&ip| ip < 1 << 63 && maps.find(tgid, ip.saturating_sub(1)).is_none()) {
             maps.note_again(tgid);
         }
-        let Some(java) = self.machines.of(maps, tgid) else { return Vec::new() };
+        let Some(java) = self.machines.machine_of(maps, tgid) else { return Vec::new() };
         let mut of = |(i, &ip): (usize, &u64)| {
             let held = java.holds(ip.checked_sub(u64::from(i > 0))?);
             let functions = held.then(|| java.functions(ip, i == 0, None))?;
@@ -266,21 +268,22 @@ impl Unwinding {
         frames.iter().enumerate().filter_map(&mut of).collect()
     }
 
-    /// Forgets unwind tables, of which some may have served programs that have long ended. What is still wanted is read again.
+    /// Drops unwind tables, some of which may have served programs that ended long ago. Needed ones are read
+    /// again.
     pub fn forget_unused(&mut self) {
         self.files.clear();
         self.processes.clear();
         self.bytes = 0;
     }
 
-    /// Forgets what is known of files, whose numbers are given anew ([`ProcMaps::forget`]).
+    /// Drops the data of files, whose numbers are reassigned ([`ProcMaps::forget`]).
     pub fn forget(&mut self) {
         *self = Unwinding::default();
     }
 
-    /// Makes the process's modules known, as they are mapped now.
+    /// Loads the process's modules, as currently mapped.
     fn prepare(&mut self, maps: &ProcMaps, tgid: u32) {
-        // Also for a process that is known: the pages that it needs are ever more.
+        // Also for a known process: it needs more and more pages.
         if self.bytes > MAX_TABLES {
             self.forget_unused();
         }
@@ -337,7 +340,8 @@ impl Unwinding {
 }
 
 impl Process {
-    /// Reads what unwinding the function at an address needs; returns the bytes read, `None` where it must not be unwound.
+    /// Reads the data for unwinding the function at an address. Returns the number of bytes read; `None` if
+    /// it must not be unwound.
     fn need(&self, address: u64) -> Option<u64> {
         let at = self.tables.iter().find(|(start, end, ..)| (*start..*end).contains(&address));
         at.map_or(Some(0), |(_, _, bias, tables)| tables.need(address.wrapping_sub(*bias)))
@@ -350,7 +354,7 @@ mod tests {
 
     use super::*;
 
-    /// Registers and the stack up to `end`, of a moment in the function that calls.
+    /// Registers and the stack up to `end`, at a moment in the calling function.
     #[inline(never)]
     fn here(end: u64) -> Copied {
         let (ip, sp, bp, mut lr): (u64, u64, u64, u64);
@@ -373,14 +377,14 @@ mod tests {
 
     #[inline(never)]
     fn outer(stale: u64, end: u64) -> Copied {
-        // Looks like a return address, and is none.
+        // Looks like a return address, but is not one.
         let kept = std::hint::black_box([stale; 4]);
         let out = here(end);
         std::hint::black_box(kept);
         out
     }
 
-    /// Where the stack of this thread ends.
+    /// The end of this thread's stack.
     fn end_of_stack() -> u64 {
         let (mut base, mut size) = (std::ptr::null_mut(), 0);
         // SAFETY: a zeroed attribute is filled in, read and freed.
@@ -417,7 +421,7 @@ mod tests {
         for (frame, word) in unwound.frames[1..].iter().zip(&unwound.words) {
             assert_eq!(word.map(|w| copy.words[w]), Some(*frame));
         }
-        // Nothing is read beyond the copy, and nonsense ends at once.
+        // No word beyond the copy is read, and malformed data ends at once.
         let none = Copied { words: Vec::new(), ..copy.clone() };
         assert_eq!(unwinding.unwind(&mut maps, std::process::id(), &none).frames, [copy.regs[0]]);
         let nonsense = Copied { regs: [8, 16, 24, 0], ..copy };
@@ -431,7 +435,7 @@ mod tests {
         let mut maps = ProcMaps::new(Path::new("/"));
         let unwound = Unwinding::default().unwind(&mut maps, std::process::id(), &copy);
         assert!(unwound.whole && unwound.frames.len() > 5, "{unwound:x?}");
-        // The same with less of it.
+        // The same with half of the copy.
         let cut = Copied { words: copy.words[..copy.words.len() / 2].to_vec(), ..copy };
         assert!(
             unwound

@@ -1,4 +1,4 @@
-//! Names of user code, by file and offset, so that the process need not live.
+//! Names of user code, by file and offset, so that the process need not be alive.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
@@ -20,85 +20,87 @@ use crate::maps::ProcMaps;
 use crate::recent::Recent;
 use crate::table::{Table, TooMany, What};
 
-/// Files whose symbols are kept at once, and programs in Go; each holds a descriptor.
+/// The most files with cached symbols, and of Go programs; each holds a descriptor.
 const MAX_FILES: usize = 128;
-/// Files of which the segments are known.
+/// The most files with known segments.
 const MAX_KNOWN: usize = 1 << 12;
-/// Names of a generation, by (file, offset), and by (file, where the function begins).
+/// Names per generation, by (file, offset), and by (file, start of the function).
 const MAX_NAMES: usize = 1 << 13;
 const MAX_STARTS: usize = 1 << 12;
-/// Bytes of these names, a generation.
+/// Bytes of these names, per generation.
 const MAX_NAME_BYTES: usize = 4 << 20;
-/// Bytes of names of functions made at run time.
+/// The most bytes of names of functions made at run time.
 const MAX_GENERATED_BYTES: usize = 16 << 20;
-/// How long a file that could not be had is not looked for again.
+/// The time before a file that could not be opened is tried again.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Bytes of a file with debug information that lines are read from, and of what is compressed in it.
+/// The most bytes of a file with debug information that lines are read from, and of its compressed contents.
 const MAX_LINES: u64 = 512 << 20;
-/// Sections of such a file, and bytes of their names.
+/// The most sections of such a file, and bytes of their names.
 const MAX_SECTIONS: usize = 1 << 12;
 const MAX_SECTION_NAME: usize = 200;
-/// Bytes of symbols kept; those used last may be more.
+/// Bytes of cached symbols; the most recently used ones may exceed it.
 const KEPT: usize = 8 << 20;
-/// Files told that have too many symbols.
+/// The most files with too many symbols that are reported.
 const MAX_TOLD: usize = 16;
-/// Processes of which functions made at run time are kept, and these.
+/// The most processes with cached functions made at run time, and the most such functions.
 const MAX_GENERATED: usize = 64;
 const MAX_FUNCTIONS: usize = 1 << 18;
 
-/// Names user addresses, with the help of the mappings that [`ProcMaps`] remembers.
+/// Names user addresses, using the mappings that [`ProcMaps`] remembers.
 ///
-/// A file is read once however many processes ran it (1–50 ms by size), and again when it has been forgotten: symbols of all
-/// files take 8 MiB at most, those used last, and those of one file 12. An address seen before costs a hash lookup. Names are demangled. What has
-/// no name is told as `[vdso]`, `[anon]`, `[unknown libfoo.so]` or `[unknown]`.
+/// A file is read once for all processes that ran it (1–50 ms by size), and again after its data was dropped:
+/// cached symbols of all files take 8 MiB at most, and those of one file 12. An address seen before costs a
+/// hash look-up. Names are demangled. Addresses without a name get `[vdso]`, `[anon]`, `[unknown libfoo.so]`
+/// or `[unknown]`.
 pub struct User {
-    /// How each file, by its number in the maps, is symbolized.
+    /// How each file is symbolized, by its number in the maps.
     files: HashMap<u32, Program>,
     names: Recent<(u32, u64), Name>,
-    /// Of a large function ever new addresses are met, and its name is read from the file and demangled once.
+    /// Ever new addresses of a large function are seen; its name is read from the file and demangled once.
     starts: Recent<(u32, u64), Arc<str>>,
-    /// Bytes of new names since both were turned over last.
+    /// Bytes of new names since both generations were last turned over.
     name_bytes: usize,
-    /// Programs in Go that were met; each holds a descriptor.
+    /// Go programs seen; each holds a descriptor.
     go: usize,
-    /// Some name has others that were put into it.
+    /// Whether some name has inlined functions.
     inlined: bool,
-    /// Files whose symbols are kept, functions' and variables' apart, and what they take.
+    /// Files with cached symbols, functions and variables counted separately, and their bytes.
     kept: usize,
     bytes: usize,
-    /// Counts what was resolved, to know which file was not for longest.
+    /// Counts look-ups, to find the least recently used file.
     resolved: u64,
-    /// What it was when [`User::forget_unused`] was called last.
+    /// Its value at the last call of [`User::forget_unused`].
     aged: u64,
     generated: HashMap<u32, Generated>,
-    /// Made when the first line is asked for: it reads DWARF.
+    /// Made when the first line is looked up: it reads DWARF.
     lines: Option<Symbolizer>,
     unknown: Arc<str>,
-    /// Files with more symbols than are kept.
+    /// Files with more symbols than the limit.
     too_large: BTreeMap<PathBuf, u64>,
 }
 
-/// Bytes of the largest function that is decoded from its beginning.
+/// The most bytes of a function that is decoded from its beginning.
 const MAX_CODE: u64 = 64 << 10;
-/// Code without symbols is read by such pages, with so much before and behind as instructions need to be found.
+/// Code without symbols is read in pages of this size, with this many bytes before and after in which to find
+/// instructions.
 const CODE_PAGE: u64 = 4 << 10;
 const LEAD_IN: u64 = 128;
 const LEAD_OUT: u64 = 16;
 
-/// Where code lies.
+/// The place of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodePlace {
-    /// By which it is known.
+    /// Its identity.
     pub key: CodeKey,
-    /// It begins with an instruction.
+    /// Whether it begins with an instruction.
     pub whole: bool,
-    /// Where it begins in the process.
+    /// Its address in the process.
     pub address: u64,
     /// Bytes.
     pub length: u64,
 }
 
-/// What identifies code: the same for all processes that map a file.
+/// The identity of code: equal for all processes that map a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CodeKey {
     /// A file by its number in the maps, and an offset in it.
@@ -107,7 +109,7 @@ pub enum CodeKey {
     Memory(u32, u64),
 }
 
-/// Where code that was made at run time lies: the page around `addr`. `None` for code of a file.
+/// The place of code generated at run time: the page around `addr`. `None` for code of a file.
 pub fn made_code(maps: &ProcMaps, tgid: u32, addr: u64) -> Option<CodePlace> {
     let (file, _) = maps.find(tgid, addr)?;
     if maps.file(file).path.is_some() {
@@ -118,46 +120,46 @@ pub fn made_code(maps: &ProcMaps, tgid: u32, addr: u64) -> Option<CodePlace> {
     Some(CodePlace { key: CodeKey::Memory(tgid, address), whole: false, address, length })
 }
 
-/// What an address is called.
+/// The name of an address.
 #[derive(Clone)]
 struct Name {
     function: Arc<str>,
-    /// Functions that were put into it and in which the address lies, the innermost first.
+    /// The inlined functions at the address, innermost first.
     inlined: Option<Arc<[Arc<str>]>>,
 }
 
 /// A program or library.
 struct Program {
-    /// Where its symbols are.
+    /// The place of its symbols.
     place: Place,
-    /// When it is looked for again, where it could not be had.
+    /// When it is tried again after a failure.
     again: Option<Instant>,
     segments: Segments,
     functions: Symbols,
     variables: Symbols,
     unknown: Arc<str>,
-    /// Its own table of functions, where it is a program in Go.
+    /// Its function table, if it is a Go program.
     go: Option<Go>,
-    /// A copy to read lines of the source from, where one could be made.
+    /// A copy for reading source lines, if one could be made.
     copy: Option<Option<std::fs::File>>,
 }
 
-/// Where a program's symbols are.
+/// The place of a program's symbols.
 #[derive(Debug)]
 enum Place {
     Nowhere,
     /// In the program itself.
     Own,
-    /// In a file beside it, of this device and inode.
+    /// In a separate file, of this device and inode.
     Beside(PathBuf, (u64, u64)),
 }
 
 /// Symbols of a kind.
 #[derive(Default)]
 struct Symbols {
-    /// `None` where they were forgotten, or are not yet needed.
+    /// `None` if they were dropped, or are not needed yet.
     table: Option<Table>,
-    /// There are none, or too many.
+    /// It has none, or too many.
     none: bool,
     used: u64,
 }
@@ -169,7 +171,7 @@ impl Default for User {
 }
 
 impl User {
-    /// Nothing known yet.
+    /// An empty cache.
     pub fn new() -> User {
         User {
             files: HashMap::new(),
@@ -189,11 +191,11 @@ impl User {
         }
     }
 
-    /// Files without names for the size of their symbols, a line each.
+    /// Files without names because they have too many symbols, one per line.
     pub fn notes(&self) -> impl Iterator<Item = String> + '_ {
         self.too_large.iter().map(|(path, count)| {
             let path = path.display();
-            format!("functions of {path} have no names: it has {count} symbols, more than are kept in memory")
+            format!("functions of {path} have no names: its {count} symbols exceed the limit")
         })
     }
 
@@ -204,7 +206,7 @@ impl User {
             maps.note_process(tgid);
         }
         let mut places: Vec<_> = addrs.iter().map(|&a| maps.find(tgid, a)).collect();
-        // It may have loaded a library since: a process is met in its loader already.
+        // It may have loaded a library since: a process is first seen in its loader.
         if places.contains(&None) && maps.note_again(tgid) {
             places = addrs.iter().map(|&a| maps.find(tgid, a)).collect();
         }
@@ -239,8 +241,8 @@ impl User {
         names
     }
 
-    /// Names that [`User::symbolize`] gave to such addresses, before each those of functions that the compiler of Go has
-    /// put into it.
+    /// The names that [`User::symbolize`] returned for such addresses, each preceded by the functions that
+    /// the Go compiler inlined.
     pub fn with_inlined(
         &self,
         maps: &ProcMaps,
@@ -260,7 +262,7 @@ impl User {
         all
     }
 
-    /// The static variable that `addr` lies in, as `name` or `name+0x10`; `None` for heap and stack.
+    /// The static variable that contains `addr`, as `name` or `name+0x10`; `None` for heap and stack.
     pub fn variable(&mut self, maps: &ProcMaps, tgid: u32, addr: u64) -> Option<String> {
         for (file, start, offset) in maps.mapped(tgid) {
             let Some(program) = self.program(maps, file) else { continue };
@@ -282,7 +284,8 @@ impl User {
         None
     }
 
-    /// Where the code around `addr` of a process lies: its function, where symbols say where that is, else its page.
+    /// The place of the code around `addr` of a process: its function, if symbols define it, otherwise its
+    /// page.
     pub fn code_place(&mut self, maps: &ProcMaps, tgid: u32, addr: u64) -> Option<CodePlace> {
         if let Some(place) = made_code(maps, tgid, addr) {
             return Some(place);
@@ -305,7 +308,7 @@ impl User {
         Some(CodePlace { key: CodeKey::File(file, begin), whole, address, length })
     }
 
-    /// The bytes of code, as many as there are; that of memory while the process lives.
+    /// The available bytes of code; those in memory while the process lives.
     pub fn code_bytes(&self, maps: &ProcMaps, place: &CodePlace) -> Option<Vec<u8>> {
         let (source, begin) = match place.key {
             CodeKey::File(file, begin) => (maps.source(file)?, begin),
@@ -322,7 +325,7 @@ impl User {
         Some(bytes)
     }
 
-    /// The line of the source that `addr` was made of, as `file.c:12`; `None` without debug information.
+    /// The source line of `addr`, as `file.c:12`; `None` without debug information.
     pub fn source_line(&mut self, maps: &ProcMaps, tgid: u32, addr: u64) -> Option<String> {
         let (file, offset) = maps.find(tgid, addr)?;
         let program = self.program(maps, file)?;
@@ -342,7 +345,7 @@ impl User {
         });
         let found = lines.symbolize_single(&source, Input::VirtOffset(address)).ok()?;
         let sym = found.into_sym()?;
-        // Of code that was put into another function's, its own line and not that of the call.
+        // For inlined code its own line, not that of the call.
         let code = match sym.inlined.last() {
             Some(inner) => inner.code_info.as_ref(),
             None => sym.code_info.as_deref(),
@@ -351,7 +354,7 @@ impl User {
         Some(format!("{}{line}", code.file.to_string_lossy()))
     }
 
-    /// The symbols of a file; `None` where it cannot be read now.
+    /// The symbols of a file; `None` if it is unreadable at the moment.
     fn program(&mut self, maps: &ProcMaps, file: u32) -> Option<&mut Program> {
         let now = Instant::now();
         if self.files.get(&file).is_some_and(|program| program.again.is_some_and(|again| now >= again)) {
@@ -365,7 +368,7 @@ impl User {
         self.files.get_mut(&file)
     }
 
-    /// A known file's symbols, read where they are not kept; an error where that cannot be done now.
+    /// A known file's symbols, read unless they are cached; an error if that is impossible at the moment.
     fn symbols(&mut self, maps: &ProcMaps, file: u32, what: What) -> Result<Option<&Table>, Later> {
         let Some(program) = self.files.get_mut(&file) else { return Ok(None) };
         self.resolved += 1;
@@ -441,7 +444,7 @@ impl User {
             .collect();
         for (&offset, name) in offsets.iter().zip(known) {
             self.inlined |= name.inlined.is_some();
-            // Of Go's each is a text of its own.
+            // For Go each one is a separate text.
             let inlined = name.inlined.iter().flat_map(|names| names.iter());
             bytes += inlined.map(|name| name.len()).sum::<usize>() + size_of::<Name>();
             self.names.insert((file, offset), name);
@@ -454,7 +457,7 @@ impl User {
         }
     }
 
-    /// Forgets what is known of files, whose numbers are given anew ([`ProcMaps::forget`]), and of processes.
+    /// Drops the data of files, whose numbers are reassigned ([`ProcMaps::forget`]), and of processes.
     pub fn forget(&mut self) {
         self.files.clear();
         (self.kept, self.bytes, self.go) = (0, 0, 0);
@@ -464,7 +467,7 @@ impl User {
         self.lines = None;
     }
 
-    /// Forgets names and symbols that nobody has asked for since the last call.
+    /// Drops names and symbols that were not used since the last call.
     pub fn forget_unused(&mut self) {
         self.names.turn();
         self.starts.turn();
@@ -482,7 +485,7 @@ impl User {
         self.lines = None;
     }
 
-    /// Drops caches that have grown past their bounds; what is still wanted comes back.
+    /// Drops caches that exceed their bounds; needed entries are loaded again.
     fn trim(&mut self) {
         if self.files.len() > MAX_KNOWN || self.go > MAX_FILES {
             self.files.clear();
@@ -499,7 +502,7 @@ impl User {
         }
     }
 
-    /// Forgets symbols that were not asked for for longest, down to three quarters, so that this is seldom.
+    /// Drops the least recently used symbols, down to three quarters of the limit, so that this is rare.
     fn drop_oldest(&mut self) {
         let mut kept: Vec<(u64, &mut Symbols)> = Vec::new();
         for program in self.files.values_mut() {
@@ -507,7 +510,7 @@ impl User {
             kept.extend(both.into_iter().filter(|s| s.table.is_some()).map(|s| (s.used, s)));
         }
         kept.sort_unstable_by_key(|(used, _)| *used);
-        // The last was asked for just now.
+        // The last one was used just now.
         kept.pop();
         for (_, symbols) in kept {
             if self.kept <= MAX_FILES / 4 * 3 && self.bytes <= KEPT / 4 * 3 {
@@ -520,11 +523,11 @@ impl User {
     }
 }
 
-/// The time for a file's user is used up; there will be more.
+/// The time budget of a file's owner is used up; it will be renewed.
 struct Later;
 
 impl Program {
-    /// Looks into a file; `None` where that cannot be done now.
+    /// Examines a file; `None` if that is impossible at the moment.
     fn find(maps: &ProcMaps, file: u32) -> Option<Program> {
         let mapped = maps.file(file);
         let mut program = Program {
@@ -576,8 +579,8 @@ impl Program {
     }
 }
 
-/// A copy of a file in memory, which nobody can cut while it is mapped; `None` where it is too large, or says that it unpacks
-/// to more than that.
+/// A copy of a file in memory, which no other process can truncate while it is mapped; `None` if it is too
+/// large, or declares a larger unpacked size.
 fn private_copy(file: &File) -> Option<std::fs::File> {
     if file.size() > MAX_LINES
         || file.size() > file.on_disk().saturating_mul(8)
@@ -599,8 +602,8 @@ fn private_copy(file: &File) -> Option<std::fs::File> {
     Some(copy)
 }
 
-/// Bytes of all compressed sections of a file, unpacked; `None` of one whose sections no compiler makes, with which the reader of
-/// debug information would not come to an end.
+/// Bytes of all compressed sections of a file, unpacked; `None` for a file with sections that no compiler
+/// makes, at which the reader of debug information would not end.
 fn unpacked(file: &File) -> Option<u64> {
     use object::read::elf::{CompressionHeader, FileHeader, SectionHeader};
     let bounded = crate::bounded::Bounded::new(file);
@@ -651,13 +654,13 @@ mod tests {
         let here = [a_function_of_the_test()];
         let mut name = |user: &mut User| user.symbolize(&mut maps, std::process::id(), &here)[0].clone();
         let first = name(&mut user);
-        // Asked for since.
+        // Used since.
         user.forget_unused();
         assert!(user.bytes > 0 && !user.names.is_empty() && user.starts.len() == 1);
         user.forget_unused();
         assert_eq!((user.kept, user.bytes, user.names.len(), user.starts.len()), (0, 0, 0, 0));
         assert_eq!(name(&mut user), first);
-        // Names that are asked for stay without the symbols that they came from.
+        // Names in use stay without the symbols that they came from.
         for _ in 0..3 {
             user.forget_unused();
             assert_eq!(name(&mut user), first);
@@ -711,7 +714,7 @@ mod tests {
         let line = text.lines().find(|l| l.contains("gone") && l.contains("r-xp")).unwrap();
         let start = u64::from_str_radix(line.split_once('-').unwrap().0, 16).unwrap();
         let names = User::new().symbolize(&mut maps, child.id(), &[start + 64]);
-        // sleep is stripped: all that can be said is which file it was.
+        // sleep is stripped: only its file is known.
         assert_eq!(&*names[0], "[unknown gone]");
     }
 

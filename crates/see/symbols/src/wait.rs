@@ -1,48 +1,49 @@
-//! What a thread that sleeps in a futex waits for, from its user stack.
+//! The object that a thread sleeping in a futex waits for, from its user stack.
 
 use crate::function_name::parts;
 use crate::patterns::{Patterns, UserWait};
 
 use UserWait::{Barrier, Condition, Join, Lock, Semaphore};
 
-/// How far above a condition or semaphore the construct that is made of it is looked for.
+/// The frames above a condition or semaphore in which the construct built on it is searched for.
 const CONSTRUCT_DEPTH: usize = 10;
 
-/// How far above the code that spins the wait is looked for that it is a part of.
+/// The frames above spinning code in which its wait is searched for.
 const SPIN_DEPTH: usize = 4;
 
-/// What the stack of a waiter says.
+/// Classification of a waiter's stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Told {
-    /// What it waits for.
+pub struct StackWait {
+    /// The object that it waits for.
     pub wait: UserWait,
-    /// The pattern that says so, by its place in [`Patterns::list`].
+    /// The matching pattern, by its index in [`Patterns::list`].
     pub pattern: usize,
-    /// The frame that it was found in.
+    /// The matching frame.
     pub frame: usize,
 }
 
 impl Patterns {
-    /// Classifies the user stack of a futex waiter, leaf first, names demangled; `None` where it does not say.
+    /// Classifies the user stack of a futex waiter, leaf first, names demangled; `None` if it shows no known
+    /// wait.
     ///
     /// The known frame nearest the leaf decides: a mutex taken again after a condition is a lock. But many
-    /// locks are made of conditions and semaphores (Java's monitors, Python's interpreter lock,
-    /// PostgreSQL's light-weight locks): past such layers, the next known frame a little above decides.
-    pub fn judge(&self, frames: &[&str]) -> Option<Told> {
+    /// locks are built on conditions and semaphores (Java's monitors, Python's interpreter lock, PostgreSQL's
+    /// light-weight locks): above such layers, the next known frame within a few frames decides.
+    pub fn judge(&self, frames: &[&str]) -> Option<StackWait> {
         let known = || {
             frames.iter().enumerate().filter_map(|(frame, name)| {
-                let pattern = self.of(name, &frames[frame + 1..])?;
-                Some(Told { wait: self.list()[pattern].wait, pattern, frame })
+                let pattern = self.find(name, &frames[frame + 1..])?;
+                Some(StackWait { wait: self.list()[pattern].wait, pattern, frame })
             })
         };
-        // What is far above is what the thread is for, and not what it waits for.
+        // Frames far above show the purpose of the thread, and not its wait.
         let first = known().next().filter(|t| t.frame <= CONSTRUCT_DEPTH)?;
         if first.wait == Lock {
-            // What locks are made of may be known by who asked for it.
+            // A primitive that locks are built on may be identified by its caller.
             let frame = first.frame + 1;
             let asked = frames.get(frame).zip(frames.get(frame + 1..));
-            let named = asked.and_then(|(name, callers)| self.of_caller(name, callers));
-            let named = named.map(|pattern| Told { wait: self.list()[pattern].wait, pattern, frame });
+            let named = asked.and_then(|(name, callers)| self.find_with_caller(name, callers));
+            let named = named.map(|pattern| StackWait { wait: self.list()[pattern].wait, pattern, frame });
             return Some(named.filter(|t| t.wait == Lock).unwrap_or(first));
         }
         if matches!(first.wait, Join | Barrier) {
@@ -51,38 +52,39 @@ impl Patterns {
         let construct = known()
             .take_while(|t| t.frame <= first.frame + CONSTRUCT_DEPTH)
             .find(|t| !self.is_layer(frames[t.frame]) || matches!(t.wait, Lock));
-        // Of layers alone the outermost says most.
+        // Of layers only the outermost is specific.
         let layers = known().take_while(|t| t.frame <= first.frame + CONSTRUCT_DEPTH);
         let outer =
             layers.take_while(|t| self.is_layer(frames[t.frame])).filter(|t| t.wait == first.wait).last();
         Some(match construct {
             Some(c) if matches!(c.wait, Lock | Join | Barrier) || first.wait == c.wait => c,
-            // A queue made of semaphores.
+            // A queue built on semaphores.
             Some(c) if first.wait == Semaphore && c.wait == Condition => c,
             _ => outer.unwrap_or(first),
         })
     }
 
-    /// Whether a function is a part of a wait, whatever for.
+    /// Whether a function is part of a wait, of any kind.
     pub fn knows(&self, frame: &str) -> bool {
-        self.is_layer(frame) || self.of(frame, &[]).is_some()
+        self.is_layer(frame) || self.find(frame, &[]).is_some()
     }
 
-    /// The wait that user code spins for, from its frames, leaf first. It spins where it is at a pause instruction (`pauses`) or in a
-    /// function known to do nothing else; `None` where it does neither, `Some(None)` where the wait is unknown.
-    pub fn spins_for(&self, frames: &[&str], pauses: bool) -> Option<Option<Told>> {
+    /// The wait that user code spins for, from its frames, leaf first. Code spins at a pause instruction
+    /// (`pauses`) or in a function known to do nothing else; `None` if it does neither, `Some(None)` if the
+    /// wait is unknown.
+    pub fn spins_for(&self, frames: &[&str], pauses: bool) -> Option<Option<StackWait>> {
         let known = frames.split_first().and_then(|(leaf, callers)| self.spins(leaf, callers));
-        let known = known.map(|pattern| Told { wait: self.list()[pattern].wait, pattern, frame: 0 });
-        let judged = || self.judge(frames).filter(|told| told.frame < SPIN_DEPTH);
+        let known = known.map(|pattern| StackWait { wait: self.list()[pattern].wait, pattern, frame: 0 });
+        let judged = || self.judge(frames).filter(|found| found.frame < SPIN_DEPTH);
         match (known, pauses) {
-            // Its caller may know better.
+            // Its caller may be more specific.
             (Some(known), _) => Some(Some(judged().unwrap_or(known))),
             (None, true) => Some(judged()),
             (None, false) => None,
         }
     }
 
-    /// Whether the function that asked for a condition or semaphore sounds as if it took a lock.
+    /// Whether the name of the function that uses a condition or semaphore suggests a lock.
     pub fn sounds_like_a_lock(&self, frames: &[&str]) -> bool {
         const LOCKS: [&str; 12] = [
             "lock", "rwlock", "rdlock", "wrlock", "lwlock", "spinlock", "trylock", "relock", "acquire",
@@ -91,10 +93,10 @@ impl Patterns {
         let of_the_wait = |f: &&&str| {
             let parts = parts(f);
             let futex = parts.last().is_some_and(|name| words(name).any(|word| word == "futex"));
-            self.is_layer(f) || self.of(f, &[]).is_some() || futex || **f == "syscall"
+            self.is_layer(f) || self.find(f, &[]).is_some() || futex || **f == "syscall"
         };
         let asked = frames.iter().skip_while(of_the_wait).find(|f| !f.starts_with('['));
-        // The types of its arguments, `std::unique_lock<std::mutex>&` say, do not count.
+        // The types of its arguments, such as `std::unique_lock<std::mutex>&`, do not count.
         asked.is_some_and(|f| {
             let parts = parts(f);
             let own = parts.iter().rev().take(2);
@@ -103,7 +105,7 @@ impl Patterns {
     }
 }
 
-/// The words of a name: `lock_row`, `lockRow` and `RWLock2` are of two each.
+/// The words of a name: `lock_row`, `lockRow` and `RWLock2` have two each.
 fn words(name: &str) -> impl Iterator<Item = &str> {
     let of_case = |word| {
         let mut rest: &str = word;
@@ -135,8 +137,8 @@ mod tests {
             let frames: Vec<&str> = stack.split(" < ").map(str::trim).collect();
             let (class, name) = class.split_once(' ').unwrap_or((class, ""));
             assert_eq!(format!("{:?}", of(&frames)), class, "{stack}");
-            let told = patterns.judge(&frames).map_or("", |t| &patterns.list()[t.pattern].name);
-            assert!(name.is_empty() || told == name, "{told}: {stack}");
+            let found = patterns.judge(&frames).map_or("", |t| &patterns.list()[t.pattern].name);
+            assert!(name.is_empty() || found == name, "{found}: {stack}");
             lines += 1;
         }
         assert!(lines > 30, "read only {lines} stacks");
@@ -199,7 +201,7 @@ mod tests {
                 Some(("TBB worker", UserWait::Barrier)),
             ),
             ("my_own_loop < main", true, Some(("", UserWait::Unknown))),
-            // Work, whatever it is called.
+            // Work, whatever its name.
             ("update_stats_locked < main", false, None),
             ("RawMutex::unlock_slow < main", false, None),
             ("spin_lock < main", false, None),

@@ -1,4 +1,4 @@
-//! ELF files that say of themselves what cannot be: each kind once took gigabytes or minutes.
+//! ELF files with impossible contents: without bounds, each kind took gigabytes or minutes.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -41,8 +41,8 @@ impl Section {
     }
 }
 
-/// A sparse file of this length with a code segment, and these sections at 0x2000. Counts of program and section headers are
-/// those of the header.
+/// A sparse file of this length with a code segment, and these sections at 0x2000. Counts of program and
+/// section headers are those of the header.
 fn file(
     path: &Path,
     length: u64,
@@ -66,7 +66,7 @@ fn file(
     }
 }
 
-/// Reads of a program all that an observer reads.
+/// Reads everything of a program that an observer reads.
 fn read_all(path: &Path) {
     let source = Source::open(path).unwrap();
     let _ = (Segments::read(&source), Sections::read(&source));
@@ -86,10 +86,10 @@ fn read_all(path: &Path) {
         ..Copied::default()
     };
     assert!(!Unwinding::default().unwind(&mut maps, 1, &copy).frames.is_empty());
-    assert!(Pythons::default().meet(&maps, 1).is_none());
+    assert!(Pythons::default().examine(&maps, 1).is_none());
 }
 
-/// The most memory that the process has had, in bytes.
+/// The peak memory of the process, in bytes.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap();
@@ -108,7 +108,7 @@ fn within_bounds(
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(name);
     file(&path, length, sections, counts, parts);
-    // The peak begins anew.
+    // Resets the peak.
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let (before, began) = (peak(), Instant::now());
     read_all(&path);
@@ -170,7 +170,7 @@ fn names_that_overlap_take_no_memory() {
 
 #[test]
 fn unwind_tables_that_jump_are_not_followed() {
-    // A common entry, and one for the code, whose expression jumps to itself; and the index.
+    // A common entry, and one for the code, with an expression that jumps to itself; and the index.
     let (frame, index) = (0x1_0000u64, 0x3000u64);
     let mut data =
         vec![20, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0];

@@ -214,7 +214,7 @@ impl LockNamer {
         let i = self.percpu.partition_point(|v| v.range.start <= offset).checked_sub(1)?;
         let variable = self.percpu.get(i).filter(|v| v.range.contains(&offset))?;
         let inner = offset - variable.range.start;
-        let member = variable.of.as_ref().and_then(|of| {
+        let member = variable.type_name.as_ref().and_then(|of| {
             let path = self.types()?.lock_at(of, inner)?;
             path.split_once('.').map(|(_, members)| members.to_owned())
         });

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ncpu_symbols::{Copied, Patterns, Pythons, Recent, Told, UserWait};
+use ncpu_symbols::{Copied, Patterns, Pythons, Recent, StackWait, UserWait};
 
 use crate::bpf_support::Stack;
 use crate::engine::{FutexClass, FutexWaits, Verdict, futex_key, site_key};
@@ -206,7 +206,7 @@ impl Waiters {
     }
 
     /// The class of a wait by the names on its stack.
-    fn class_of(&self, named: &Named) -> (Option<Told>, FutexClass) {
+    fn class_of(&self, named: &Named) -> (Option<StackWait>, FutexClass) {
         let names: Vec<&str> = named.frames.iter().map(|f| &**f).collect();
         let told = self.patterns.judge(&names);
         let class = match told.map_or(UserWait::Unknown, |t| t.wait) {

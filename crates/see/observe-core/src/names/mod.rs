@@ -1,9 +1,10 @@
-//! Names for the addresses that collectors meet: functions of the kernel and of programs, with what looking them up
-//! costs paid once, and what stacks of names say.
+//! Names for the addresses that collectors record: functions of the kernel and of programs. Lookups are
+//! cached. Also the interpretation of stacks of names.
 //!
-//! Code that a Java virtual machine made has neither frame pointers nor unwind tables: `ncpu_symbols::hotspot` reads from the process's
-//! memory, by what libjvm tells debuggers of its structures, how large a frame is, and whose. Its functions, as those of Python, are in
-//! no file; in stacks they are numbers that no code has (`functions`).
+//! Code compiled by a Java virtual machine has neither frame pointers nor unwind tables. For it,
+//! `ncpu_symbols::hotspot` reads the size and the function of each frame from the process's memory, using the
+//! structure descriptions that libjvm exports for debuggers. Functions of Java and Python are in no file; in
+//! stacks they have addresses where no code can lie (`functions`).
 
 pub mod caller;
 mod functions;
@@ -27,7 +28,7 @@ use crate::bpf_support::ring::PYTHON_FRAMES;
 use functions::Functions;
 use python::Python;
 
-/// Names for addresses, with what they cost paid once.
+/// Names for addresses, with a cache.
 pub struct Symbols {
     kernel: Option<Arc<Kernel>>,
     aside: Option<JoinHandle<Result<Kernel, KernelError>>>,
@@ -39,12 +40,13 @@ pub struct Symbols {
     python: Python,
     functions: Functions,
     images: Recent<u32, String>,
-    /// When all files were forgotten last, and what nobody asked for.
+    /// Time of the last reset of all files (`forgot`) and of the last removal of unused entries (`aged`).
     forgot: Instant,
     aged: Instant,
 }
 
-/// Whether threads begin with a function, or it begins on a stack of its own (Go's `mcall` and `systemstack`).
+/// Whether threads begin with a function, or a separate stack begins with it (Go's `mcall` and
+/// `systemstack`).
 fn is_beginning(name: &str) -> bool {
     match name_parts(name)[..] {
         ["_start" | "start_thread" | "thread_start"] => true,
@@ -68,12 +70,12 @@ fn is_beginning(name: &str) -> bool {
     }
 }
 
-/// Stacks that were unwound, and those of them that reached the function their thread began with.
+/// Number of unwound stacks, and of those that reached the first function of their thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unwinds {
-    /// All of them.
+    /// All unwound stacks.
     pub stacks: u64,
-    /// Those that reached it.
+    /// Stacks that reached the first function.
     pub whole: u64,
 }
 
@@ -84,12 +86,13 @@ impl std::ops::AddAssign for Unwinds {
     }
 }
 
-/// Kernel addresses of a generation whose names are remembered, and processes.
+/// Maximum number of kernel addresses with cached names in a generation, and of processes.
 const MAX_NAMES: usize = 1 << 13;
 const MAX_IMAGES: usize = 1 << 12;
-/// Files are forgotten no more often than this, however many there are: each is read again when it is met.
+/// Minimum time between two resets of all files, regardless of their number: each file is read again at its
+/// next use.
 const FORGET: Duration = Duration::from_secs(60);
-/// Names and tables are kept so long at least after they were used, twice as long at most.
+/// Names and tables are kept for this time to twice this time after their last use.
 const UNUSED: Duration = Duration::from_secs(300);
 
 impl Default for Symbols {
@@ -99,18 +102,18 @@ impl Default for Symbols {
 }
 
 impl Symbols {
-    /// For processes by the numbers that /proc has.
+    /// For process IDs as `/proc` has them.
     pub fn new() -> Symbols {
         Symbols::below(Path::new("/"))
     }
 
-    /// For processes by the numbers that BPF programs tell.
+    /// For process IDs as BPF programs report them.
     pub fn of_bpf() -> Symbols {
         Symbols::below(namespace::root())
     }
 
     fn below(root: &Path) -> Symbols {
-        // While this process is small. Where it cannot be started now, the first file that is read tries again.
+        // Started early, while this process is small. If it fails here, the first read of a file tries again.
         let _ = ncpu_files::reader::start();
         Symbols {
             kernel: None,
@@ -128,20 +131,21 @@ impl Symbols {
         }
     }
 
-    /// Begins to read the kernel's symbols on another CPU, when it has nothing else to do; [`Symbols::load_kernel`]
-    /// waits for them.
+    /// Starts to read the kernel's symbols on another CPU, with low priority. [`Symbols::load_kernel`] waits
+    /// for the result.
     pub fn load_kernel_aside(&mut self) {
         let read = || {
             let batch = libc::sched_param { sched_priority: 0 };
-            // SAFETY: this thread, and a live local. Refused, it runs as others do.
+            // SAFETY: this thread, and a live local. If the call fails, the thread keeps its normal
+            // scheduling policy.
             let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const batch) };
             Kernel::load(Path::new("/"))
         };
-        // Without a thread to be had it is read when it is needed.
+        // If no thread can be started, the symbols are read on demand.
         self.aside = std::thread::Builder::new().name("ncpu-symbols".into()).spawn(read).ok();
     }
 
-    /// Reads the kernel's symbols; the note says why there are none.
+    /// Reads the kernel's symbols. The note gives the reason if there are none.
     pub fn load_kernel(&mut self) -> Option<String> {
         self.loaded = true;
         let aside = self.aside.take().and_then(|aside| aside.join().ok());
@@ -154,12 +158,12 @@ impl Symbols {
         }
     }
 
-    /// Whether [`Symbols::load_kernel`] was called, whatever came of it.
+    /// Whether [`Symbols::load_kernel`] was called, successfully or not.
     pub fn kernel_loaded(&self) -> bool {
         self.loaded
     }
 
-    /// The kernel's symbols, where they could be read.
+    /// The kernel's symbols, if they could be read.
     pub fn kernel_symbols(&self) -> Option<Arc<Kernel>> {
         self.kernel.clone()
     }
@@ -169,18 +173,18 @@ impl Symbols {
         self.loaded || self.aside.as_ref().is_some_and(JoinHandle::is_finished)
     }
 
-    /// Where CPUs flush their TLB for others, if that is known.
+    /// The code with which CPUs flush their TLB for others, if known.
     pub fn flush_code(&self) -> Option<u64> {
         self.kernel.as_ref()?.address_of("flush_tlb_func")
     }
 
-    /// Where the functions are in which threads sleep for kernel locks; empty where that is not known.
+    /// The functions in which threads sleep for kernel locks; empty if unknown.
     pub fn lock_code(&self) -> Vec<Range<u64>> {
         self.kernel.as_ref().map(|kernel| kernel.ranges(ncpu_symbols::sleeps_for_lock)).unwrap_or_default()
     }
 
-    /// Remembers a process's mappings while it lives. A new name means that it has run another
-    /// program since.
+    /// Remembers a process's mappings while it lives. A new name means that the process has executed another
+    /// program.
     pub fn note(&mut self, tgid: u32, comm: &str) {
         if tgid == 0 || self.images.get(&tgid).is_some_and(|c| c == comm) {
             return;
@@ -194,12 +198,12 @@ impl Symbols {
             self.images.clear();
         }
         self.maps.note_process(tgid);
-        self.python.meet(&self.maps, tgid);
+        self.python.examine(&self.maps, tgid);
         self.images.insert(tgid, comm.to_string());
     }
 
-    /// Once in a while, between two intervals: forgets what nobody has asked for. Else all that had to do with a program that
-    /// ran once would stay until a bound is reached, and an observation that goes on for days would grow for hours.
+    /// Removes unused entries, once in a while between two intervals. Otherwise the entries of short-lived
+    /// programs would stay until a limit is reached, and memory would grow for hours in a long observation.
     pub fn forget_unused(&mut self, now: Instant) {
         if now.duration_since(self.aged) < UNUSED {
             return;
@@ -211,26 +215,26 @@ impl Symbols {
         self.unwinding.forget_unused();
     }
 
-    /// Looks again at processes that have begun lately, which may have loaded Python since.
+    /// Examines new processes again, which may have loaded Python since.
     pub fn look(&mut self, now: Instant) {
         self.python.look(&mut self.maps, now);
     }
 
-    /// When that is to be done next.
+    /// Time of the next such examination.
     pub fn next_look(&self) -> Option<Instant> {
         self.python.next()
     }
 
-    /// Processes of Python met since the last call, and where their frames are.
+    /// Python processes found since the last call, and the location of their frames.
     pub fn new_pythons(&mut self) -> Vec<(u32, PythonAt)> {
-        // Whatever asked for an address that was not mapped before: a library may have been loaded.
+        // These processes had an unmapped address before: a library may have been loaded.
         for tgid in self.maps.take_read_again() {
-            self.python.meet(&self.maps, tgid);
+            self.python.examine(&self.maps, tgid);
         }
         self.python.take_new()
     }
 
-    /// As [`Symbols::note`], of a process that may have ended already: by the text that its `maps` was.
+    /// As [`Symbols::note`], for a process that may already have ended, from the text of its `maps`.
     pub fn note_maps(&mut self, tgid: u32, comm: &str, maps: &[u8]) {
         if !self.maps.note_process(tgid) {
             self.maps.note_maps(tgid, maps);
@@ -238,8 +242,8 @@ impl Symbols {
         self.images.insert(tgid, comm.to_string());
     }
 
-    /// Kernel frames, innermost first. Return addresses lie behind their call, so callers' are
-    /// looked up one byte before.
+    /// Names of kernel frames, innermost first. A return address lies after its call, so callers are looked
+    /// up one byte before.
     pub fn kernel(&mut self, frames: &[u64]) -> Vec<Arc<str>> {
         let kernel = self.kernel.as_ref();
         let names = &mut self.names;
@@ -258,7 +262,8 @@ impl Symbols {
         frames.iter().enumerate().map(name).collect()
     }
 
-    /// The static variable at an address, where the program's symbols have it. A library's has the library's name behind it.
+    /// The static variable at an address, if the program's symbols contain it. A library's variable has the
+    /// library's name after it.
     pub fn data(&mut self, tgid: u32, address: u64) -> Option<String> {
         let name = self.user.variable(&self.maps, tgid, address)?;
         let file = self.maps.file_of(tgid, address);
@@ -268,7 +273,7 @@ impl Symbols {
         })
     }
 
-    /// Where the code around an address lies, as [`User::code_place`] says.
+    /// The location of the code around an address; see [`User::code_place`].
     pub fn code_place(&mut self, tgid: u32, address: u64) -> Option<CodePlace> {
         self.user.code_place(&self.maps, tgid, address)
     }
@@ -278,17 +283,17 @@ impl Symbols {
         made_code(&self.maps, tgid, address)
     }
 
-    /// Its bytes.
+    /// The bytes of that code.
     pub fn code_bytes(&self, place: &CodePlace) -> Option<Vec<u8>> {
         self.user.code_bytes(&self.maps, place)
     }
 
-    /// The line of the source that an address was made of.
+    /// The source line of an address.
     pub fn source_line(&mut self, tgid: u32, address: u64) -> Option<String> {
         self.user.source_line(&self.maps, tgid, address)
     }
 
-    /// What keeps functions of programs from having names, a line each.
+    /// Reasons why functions of programs have no names, one per line.
     pub fn notes(&self) -> impl Iterator<Item = String> + '_ {
         let unread = ncpu_files::reader::counts();
         let late = (unread.late + unread.refused > 0).then(|| {
@@ -305,7 +310,7 @@ impl Symbols {
         self.user.notes().chain(self.python.notes()).chain(late).chain(unfiltered)
     }
 
-    /// User frames, innermost first, and with them the functions that the compiler of Go has put into others.
+    /// User frames, innermost first, including the functions that the Go compiler has inlined.
     pub fn user(&mut self, tgid: u32, frames: &[u64]) -> Vec<Arc<str>> {
         let names = self.functions(tgid, frames);
         if frames.iter().any(|&frame| Functions::is_one(frame)) {
@@ -315,8 +320,9 @@ impl Symbols {
         self.user.with_inlined(&self.maps, tgid, &code, names)
     }
 
-    /// The files that have user frames, which got this number of names: `libc.so.6*2;python3.13*14;-*1`, outermost first.
-    /// Empty where functions were put into others in one of several files: their names are of one file then.
+    /// The files of user frames that yielded `names` names: `libc.so.6*2;python3.13*14;-*1`, outermost first.
+    /// Empty if inlining added names and the frames are from several files, since their assignment is then
+    /// unknown.
     pub fn binaries(&self, tgid: u32, frames: &[u64], names: usize) -> String {
         let label = |(i, address): (usize, &u64)| {
             let known = || {
@@ -360,21 +366,22 @@ impl Symbols {
         }
     }
 
-    /// Puts callers found by unwind tables in the place of those that frame pointers lead to, where they go further. With the
-    /// words of the copy that tell it from others alike ([`Unwound::marks`]).
+    /// Replaces the callers found by frame pointers with those found by unwind tables if the latter go
+    /// further. Also returns the words of the copy that distinguish it from similar stacks
+    /// ([`Unwound::marks`]).
     pub fn complete(&mut self, stack: &mut Stack, copy: Option<&Copied>) -> (Unwinds, Vec<usize>) {
         let (unwinds, marks) = self.unwound(stack, copy);
-        // Those that frame pointers led to.
+        // The callers found by frame pointers.
         let java = self.unwinding.java(&mut self.maps, stack.tgid, &stack.user);
         if !java.is_empty() {
-            (stack.user, _) = self.told(&stack.user, &[], &java);
+            (stack.user, _) = self.with_java(&stack.user, &[], &java);
         }
         (unwinds, marks)
     }
 
     fn unwound(&mut self, stack: &mut Stack, copy: Option<&Copied>) -> (Unwinds, Vec<usize>) {
         let Some(copy) = copy else { return Default::default() };
-        // Frames of Python come without a copy, too.
+        // Python frames arrive without a copy too.
         let unwound = (!copy.words.is_empty()).then(|| self.unwind(stack.tgid, copy));
         let (stacks, mut whole, mut marks) = (unwound.is_some().into(), false, Vec::new());
         if let Some(unwound) = unwound {
@@ -392,8 +399,8 @@ impl Symbols {
         (Unwinds { stacks, whole: whole.into() }, marks)
     }
 
-    /// Whether the outermost frame is a function that threads begin with: frame pointers lead there, too, and across
-    /// stacks, of which the copy is of one.
+    /// Whether the outermost frame is a function with which threads begin. Frame pointers can reach it too,
+    /// even across stacks, while the copy holds only one stack.
     fn begins(&mut self, stack: &Stack) -> bool {
         let Some(outermost) = stack.user.last().map(|address| address.saturating_sub(1)) else {
             return false;
@@ -402,26 +409,27 @@ impl Symbols {
         name.first().is_some_and(|name| is_beginning(name))
     }
 
-    /// Of frames that [`Symbols::complete`] found, those which are Python's own for the function of Python that comes next:
-    /// where they begin and end.
+    /// The range of frames found by [`Symbols::complete`] that belong to the interpreter and precede the next
+    /// Python function.
     pub fn of_interpreter(&self, tgid: u32, frames: &[u64]) -> Range<usize> {
         let Some(end) = frames.iter().position(|&f| Functions::is_one(f)) else { return 0..0 };
         let own = |f: &&u64| Pythons::owns(&self.maps, tgid, f.saturating_sub(1));
         end - frames[..end].iter().rev().take_while(own).count()..end
     }
 
-    /// The callers of a thread by the unwind tables of its program, from a copy of the top of its stack.
+    /// The callers of a thread, by its program's unwind tables and a copy of the top of its stack.
     pub fn unwind(&mut self, tgid: u32, copy: &Copied) -> Unwound {
         let mut unwound = self.unwinding.unwind(&mut self.maps, tgid, copy);
         let java = std::mem::take(&mut unwound.java);
         if !java.is_empty() {
-            (unwound.frames, unwound.words) = self.told(&unwound.frames, &unwound.words, &java);
+            (unwound.frames, unwound.words) = self.with_java(&unwound.frames, &unwound.words, &java);
         }
         unwound
     }
 
-    /// Frames with functions of Java in the places of code without a file, and the words of all but the innermost.
-    fn told(
+    /// Puts functions of Java in the places of code without a file. Returns the frames, and the words of all
+    /// but the innermost.
+    fn with_java(
         &mut self,
         frames: &[u64],
         words: &[Option<usize>],
@@ -430,7 +438,7 @@ impl Symbols {
         let mut java = java.iter().peekable();
         let (mut all, mut of) = (Vec::new(), Vec::new());
         for (i, &frame) in frames.iter().enumerate() {
-            // The word of the frame before the first is dropped below.
+            // The word before the first frame is dropped below.
             of.push(i.checked_sub(1).and_then(|i| words.get(i).copied().flatten()));
             match java.next_if(|(at, _)| *at == i) {
                 Some((_, functions)) => {
@@ -445,7 +453,7 @@ impl Symbols {
     }
 }
 
-/// Where a frame is called from: return addresses lie behind their call, but for the innermost.
+/// The address to look up for a frame: return addresses lie after their call, except the innermost.
 fn called((i, &address): (usize, &u64)) -> u64 {
     address.saturating_sub(u64::from(i > 0))
 }
@@ -461,7 +469,7 @@ pub fn without_probe(frames: &[Arc<str>]) -> &[Arc<str>] {
     &frames[probe.map_or(0, |i| i + 1)..]
 }
 
-/// `outermost;…;leaf` behind the process's name, as flame graphs take it.
+/// `outermost;…;leaf` after the process's name, the format of flame graphs.
 pub fn fold(process: &str, user: &[Arc<str>], kernel: &[Arc<str>]) -> String {
     let mut out = String::with_capacity(32 * (1 + user.len() + kernel.len()));
     push_clean(&mut out, process);
@@ -477,7 +485,7 @@ pub fn fold(process: &str, user: &[Arc<str>], kernel: &[Arc<str>]) -> String {
     out
 }
 
-/// Adds a name to a folded stack. `;` parts frames and a line break ends a stack, so neither may be in a name.
+/// Adds a name to a folded stack. `;` separates frames and a line break ends a stack, so both are replaced.
 pub fn push_clean(out: &mut String, name: &str) {
     if name.bytes().all(|b| matches!(b, b' '..=b'~') && b != b';') {
         out.push_str(name);
@@ -486,7 +494,7 @@ pub fn push_clean(out: &mut String, name: &str) {
     }
 }
 
-/// System calls that are told apart have numbers below this (`SYSCALLS` of syscall.h).
+/// System calls with numbers below this are counted separately (`SYSCALLS` of syscall.h).
 pub const MOST_CALLS: u32 = 512;
 
 /// The name of a system call.

@@ -10,33 +10,33 @@ use super::called;
 use super::functions::Functions;
 use crate::bpf_support::Stack;
 
-/// After how long a process is looked at again that may have loaded Python since, at first, and how often: it is met in
-/// its loader already.
+/// First delay before a process that may have loaded Python is examined again, and the number of
+/// examinations. A process is first seen while still in its loader.
 const FIRST_AGAIN: Duration = Duration::from_millis(5);
 const AGAIN: u32 = 10;
 const MAX_MAYBE: usize = 256;
 
-/// Processes of Python.
+/// Processes that run Python.
 #[derive(Default)]
 pub(super) struct Python {
     processes: Pythons,
     new: Vec<(u32, PythonAt)>,
-    /// Processes that are to be looked at again: when, and how often they were.
+    /// Processes to examine again: the time, and the number of examinations so far.
     maybe: HashMap<u32, (Instant, u32)>,
 }
 
 impl Python {
-    /// A process whose mappings have just been noted.
-    pub fn meet(&mut self, maps: &ProcMaps, tgid: u32) {
+    /// Examines a process whose mappings have just been noted.
+    pub fn examine(&mut self, maps: &ProcMaps, tgid: u32) {
         self.maybe.remove(&tgid);
-        if let Some(at) = self.processes.meet(maps, tgid) {
+        if let Some(at) = self.processes.examine(maps, tgid) {
             self.new.push((tgid, at));
         } else if Pythons::may_be(maps, tgid) && self.maybe.len() < MAX_MAYBE {
             self.maybe.insert(tgid, (Instant::now() + FIRST_AGAIN, 0));
         }
     }
 
-    /// Looks again at processes that may have loaded Python since.
+    /// Examines due processes again, which may have loaded Python since.
     pub fn look(&mut self, maps: &mut ProcMaps, now: Instant) {
         let due: Vec<(u32, u32)> = self
             .maybe
@@ -46,7 +46,7 @@ impl Python {
             .collect();
         for (tgid, times) in due {
             let lives = maps.note_process(tgid);
-            self.meet(maps, tgid);
+            self.examine(maps, tgid);
             if let Some(maybe) = self.maybe.get_mut(&tgid) {
                 *maybe = (now + FIRST_AGAIN * (2 << times), times + 1);
                 if times + 1 >= AGAIN || !lives {
@@ -56,18 +56,18 @@ impl Python {
         }
     }
 
-    /// When the next of them is to be looked at.
+    /// Time of the next examination.
     pub fn next(&self) -> Option<Instant> {
         self.maybe.values().map(|(at, _)| *at).min()
     }
 
-    /// Processes met since the last call.
+    /// Processes found since the last call.
     pub fn take_new(&mut self) -> Vec<(u32, PythonAt)> {
         std::mem::take(&mut self.new)
     }
 
-    /// Puts functions of Python in the places of the interpreter's, whose names the frames have; behind a stack that is not
-    /// whole, too.
+    /// Replaces the interpreter's frames, recognised by their names, with functions of Python. They are
+    /// appended to an incomplete stack too.
     pub fn splice(
         &mut self,
         maps: &ProcMaps,
@@ -90,7 +90,7 @@ impl Python {
         stack.user = frames.collect();
     }
 
-    /// What keeps functions of Python from having names, a line each.
+    /// Reasons why functions of Python have no names, one per line.
     pub fn notes(&self) -> impl Iterator<Item = String> + '_ {
         self.processes.notes()
     }

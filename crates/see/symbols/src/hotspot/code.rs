@@ -1,23 +1,23 @@
-//! Code that a Java virtual machine has made: what lies at an address, and which functions the compiler put into it.
+//! Code made by a Java virtual machine: the piece at an address, and the functions inlined into it.
 
 use super::layout::{Layout, Metadata, Scopes};
 use super::memory::Memory;
 
-/// Parts of the code cache: it has one to three.
+/// The most parts of the code cache: it has one to three.
 const MAX_HEAPS: u64 = 8;
-/// Steps back to where a piece of code begins, of up to 254 segments each.
+/// The most steps back to the beginning of a piece of code, of up to 254 segments each.
 const MAX_STEPS: usize = 1 << 7;
-/// Bytes of a piece of code, and words of its frame.
+/// The most bytes of a piece of code, and words of its frame.
 const MAX_CODE: u64 = 64 << 20;
 const MAX_FRAME: u64 = 1 << 20;
 /// Bytes of a name.
 const MAX_NAME: usize = 100;
-/// Bytes read of a table of program counters, of 16 each.
+/// The most bytes read of a table of program counters, of 16 each.
 const MAX_COUNTERS: u64 = 1 << 20;
 const COUNTER: usize = 16;
-/// Functions put into one another.
+/// The depth of inlined functions.
 const MAX_INLINED: usize = 64;
-/// How compiled code is called, and such that calls code of C.
+/// The names of compiled code, and of compiled code that calls C.
 const COMPILED: [&str; 2] = ["nmethod", "native nmethod"];
 
 /// A part of the code cache.
@@ -40,29 +40,29 @@ impl Heap {
 pub(super) struct Blob {
     pub at: u64,
     pub begin: u64,
-    /// What the virtual machine calls it.
+    /// Its name in the virtual machine.
     pub name: String,
-    /// Where its frame is complete from on.
+    /// The offset from which its frame is complete.
     pub complete: u64,
-    /// Bytes of its frame with the return address; 0 where it has none of its own.
+    /// Size of its frame in bytes, including the return address; 0 if it has none.
     pub frame: u64,
-    /// The function that was compiled, and the how manieth compilation it is.
+    /// The compiled function, and the number of its compilation.
     pub method: Option<(u64, u64)>,
 }
 
-/// The parts of the code cache as they are now.
+/// The current parts of the code cache.
 pub(super) fn heaps(memory: &impl Memory, layout: &Layout, bias: u64) -> Option<Vec<Heap>> {
     let array = memory.pointer(layout.heaps.wrapping_add(bias))?;
-    let count = layout.array_length.of(memory, array)?.min(MAX_HEAPS);
-    let data = layout.array_data.of(memory, array)?;
+    let count = layout.array_length.value(memory, array)?.min(MAX_HEAPS);
+    let data = layout.array_data.value(memory, array)?;
     let heap = |i: u64| {
         let at = memory.pointer(data.checked_add(8 * i)?)?;
         let space = at.checked_add(layout.heap_memory)?;
-        let segments = layout.space_low.of(memory, at.checked_add(layout.heap_segments)?)?;
-        let shift = layout.heap_shift.of(memory, at)?;
+        let segments = layout.space_low.value(memory, at.checked_add(layout.heap_segments)?)?;
+        let shift = layout.heap_shift.value(memory, at)?;
         Some(Heap {
-            start: layout.space_low.of(memory, space)?,
-            end: layout.space_high.of(memory, space)?,
+            start: layout.space_low.value(memory, space)?,
+            end: layout.space_high.value(memory, space)?,
             segments,
             shift: u32::try_from(shift).ok().filter(|s| *s < 32)?,
         })
@@ -70,20 +70,20 @@ pub(super) fn heaps(memory: &impl Memory, layout: &Layout, bias: u64) -> Option<
     Some((0..count).filter_map(heap).collect())
 }
 
-/// Where the interpreter's code lies.
+/// The range of the interpreter's code.
 pub(super) fn interpreter(memory: &impl Memory, layout: &Layout, bias: u64) -> Option<(u64, u64)> {
     let queue = memory.pointer(layout.interpreter.wrapping_add(bias))?;
-    let begin = layout.queue_buffer.of(memory, queue)?;
-    Some((begin, begin.checked_add(layout.queue_limit.of(memory, queue)?)?))
+    let begin = layout.queue_buffer.value(memory, queue)?;
+    Some((begin, begin.checked_add(layout.queue_limit.value(memory, queue)?)?))
 }
 
-/// The piece of code that an address lies in.
+/// The piece of code at an address.
 pub(super) fn blob(memory: &impl Memory, layout: &Layout, heaps: &[Heap], address: u64) -> Option<Blob> {
     let heap = heaps.iter().find(|h| h.holds(address))?;
     let mut segment = (address - heap.start) >> heap.shift;
     let mut steps = 0;
     loop {
-        // How many segments it is back, at least; 255: nothing lies here.
+        // The least number of segments back; 255: there is no code here.
         let back = memory.number(heap.segments.checked_add(segment)?, 1)?;
         match back {
             0 => break,
@@ -94,21 +94,21 @@ pub(super) fn blob(memory: &impl Memory, layout: &Layout, heaps: &[Heap], addres
         steps += 1;
     }
     let block = heap.start + (segment << heap.shift);
-    if layout.block_used.of(memory, block)? == 0 {
+    if layout.block_used.value(memory, block)? == 0 {
         return None;
     }
     let at = block.checked_add(layout.block_size)?;
-    let size = layout.blob_size.of(memory, at)?;
-    let begin = layout.blob_code.of(memory, at, at)?;
+    let size = layout.blob_size.value(memory, at)?;
+    let begin = layout.blob_code.address(memory, at, at)?;
     let end = at.checked_add(size).filter(|_| size < MAX_CODE)?;
     if !(at..=end).contains(&begin) || !(at..end).contains(&address) {
         return None;
     }
-    let name = string(memory, layout.blob_name.of(memory, at)?, MAX_NAME)?;
+    let name = string(memory, layout.blob_name.value(memory, at)?, MAX_NAME)?;
     let complete = begin.saturating_add_signed(layout.blob_complete.signed(memory, at)?.max(0));
     let frame = u64::try_from(layout.blob_frame.signed(memory, at)?).ok()?;
     let method = match COMPILED.contains(&name.as_str()) {
-        true => Some((layout.nmethod_method.of(memory, at)?, layout.nmethod_number.of(memory, at)?)),
+        true => Some((layout.nmethod_method.value(memory, at)?, layout.nmethod_number.value(memory, at)?)),
         false => None,
     };
     Some(Blob { at, begin, name, complete, frame: 8 * frame.min(MAX_FRAME), method })
@@ -117,27 +117,27 @@ pub(super) fn blob(memory: &impl Memory, layout: &Layout, heaps: &[Heap], addres
 /// Whether the piece of code is still the same compilation.
 pub(super) fn is_still(memory: &impl Memory, layout: &Layout, blob: &Blob) -> bool {
     let Some((method, number)) = blob.method else { return true };
-    layout.nmethod_method.of(memory, blob.at) == Some(method)
-        && layout.nmethod_number.of(memory, blob.at) == Some(number)
+    layout.nmethod_method.value(memory, blob.at) == Some(method)
+        && layout.nmethod_number.value(memory, blob.at) == Some(number)
 }
 
-/// The functions at an address of compiled code, the innermost first, by their methods: those that were put into the one
-/// that was compiled, and that one. Of return addresses it is exact; of others it is what the virtual machine's own profiler
-/// tells, the state that was written down next behind it.
+/// The functions at an address of compiled code, innermost first, by their methods: the inlined ones, then
+/// the compiled one. Exact for return addresses. For other addresses it is the next debug state recorded
+/// behind them, as in the virtual machine's own profiler.
 pub(super) fn functions(memory: &impl Memory, layout: &Layout, blob: &Blob, address: u64) -> Vec<u64> {
     let Some((method, _)) = blob.method else { return Vec::new() };
     let all = layout.scopes.as_ref().and_then(|scopes| inlined(memory, scopes, blob, address));
-    // The outermost has to be what was compiled: then the rest was understood, too.
+    // The outermost must be the compiled function, which shows that the rest was decoded correctly.
     all.filter(|all| all.last() == Some(&method)).unwrap_or_else(|| vec![method])
 }
 
 fn inlined(memory: &impl Memory, scopes: &Scopes, blob: &Blob, address: u64) -> Option<Vec<u64>> {
     let base = match scopes.base {
-        Some(pointer) => pointer.of(memory, blob.at)?,
+        Some(pointer) => pointer.value(memory, blob.at)?,
         None => blob.at,
     };
-    let begin = scopes.counters.of(memory, blob.at, base)?;
-    let end = scopes.counters_end.of(memory, blob.at, base)?;
+    let begin = scopes.counters.address(memory, blob.at, base)?;
+    let end = scopes.counters_end.address(memory, blob.at, base)?;
     let bytes = end.checked_sub(begin).filter(|n| *n <= MAX_COUNTERS)?;
     let mut table = vec![0; bytes as usize / COUNTER * COUNTER];
     memory.read(begin, &mut table)?;
@@ -148,15 +148,15 @@ fn inlined(memory: &impl Memory, scopes: &Scopes, blob: &Blob, address: u64) -> 
     let at = counters.partition_point(|c| number(c, 0) < offset);
     let counter = counters.get(at).filter(|_| at + 1 < counters.len())?;
     let mut scope = u64::try_from(number(counter, 1)).ok()?;
-    let data = scopes.data.of(memory, blob.at, base)?;
+    let data = scopes.data.address(memory, blob.at, base)?;
     let names = match scopes.metadata {
-        Metadata::Offset(member) => blob.at.checked_add(member.of(memory, blob.at)?)?,
+        Metadata::Offset(member) => blob.at.checked_add(member.value(memory, blob.at)?)?,
         Metadata::Behind(pointer, bytes) => {
-            pointer.of(memory, blob.at)?.checked_add(bytes.of(memory, blob.at)?)?
+            pointer.value(memory, blob.at)?.checked_add(bytes.value(memory, blob.at)?)?
         }
     };
     let mut functions = Vec::new();
-    // Each scope tells the one that it was put into, which was written down before.
+    // Each scope refers to its caller's, which was written before it.
     while scope != 0 && functions.len() < MAX_INLINED {
         let mut bytes = [0; 10];
         memory.read(data.checked_add(scope)?, &mut bytes)?;
@@ -171,8 +171,8 @@ fn inlined(memory: &impl Memory, scopes: &Scopes, blob: &Blob, address: u64) -> 
     Some(functions)
 }
 
-/// A number as the virtual machine compresses it (`unsigned5.hpp`), and how many bytes it takes: digits of 64, of which all
-/// but the last are 192 or more.
+/// Decodes a compressed number (`unsigned5.hpp`). Returns it and the number of its bytes: digits of 64, of
+/// which all but the last are 192 or more.
 fn compressed(bytes: &[u8], without_zeros: bool) -> Option<(u32, usize)> {
     let least = u32::from(without_zeros);
     let mut sum = 0u32;
@@ -187,17 +187,17 @@ fn compressed(bytes: &[u8], without_zeros: bool) -> Option<(u32, usize)> {
 
 /// The name of a function: `java.util.HashMap.put`.
 pub(super) fn name(memory: &impl Memory, layout: &Layout, method: u64) -> Option<String> {
-    let of = layout.method_const.of(memory, method).filter(|p| *p != 0)?;
-    let pool = layout.const_pool.of(memory, of).filter(|p| *p != 0)?;
-    let at = layout.const_name.of(memory, of)?;
-    if at == 0 || at >= layout.pool_length.of(memory, pool)? {
+    let of = layout.method_const.value(memory, method).filter(|p| *p != 0)?;
+    let pool = layout.const_pool.value(memory, of).filter(|p| *p != 0)?;
+    let at = layout.const_name.value(memory, of)?;
+    if at == 0 || at >= layout.pool_length.value(memory, pool)? {
         return None;
     }
-    // Where names of classes are kept bits may be set.
+    // The lower bits may be set where names of classes are stored.
     let function = memory.pointer(pool.checked_add(layout.pool_size)?.checked_add(8 * at)?)? & !7;
-    let class = layout.klass_name.of(memory, layout.pool_holder.of(memory, pool)?)?;
+    let class = layout.klass_name.value(memory, layout.pool_holder.value(memory, pool)?)?;
     let (class, function) = (symbol(memory, layout, class)?, symbol(memory, layout, function)?);
-    // Classes that are made as the program runs have an address behind their name.
+    // Classes made at run time have an address after their name.
     let class = match class.rsplit_once("0x") {
         Some((before, number)) if number.bytes().all(|b| b.is_ascii_hexdigit()) => {
             before.trim_end_matches(['/', '+', '.'])
@@ -207,14 +207,14 @@ pub(super) fn name(memory: &impl Memory, layout: &Layout, method: u64) -> Option
     Some(format!("{}.{function}", class.replace('/', ".")))
 }
 
-/// Text of the virtual machine's.
+/// Text of the virtual machine.
 fn symbol(memory: &impl Memory, layout: &Layout, at: u64) -> Option<String> {
-    let length = usize::try_from(layout.symbol_length.of(memory, at)?).ok().filter(|n| *n > 0)?;
+    let length = usize::try_from(layout.symbol_length.value(memory, at)?).ok().filter(|n| *n > 0)?;
     let mut bytes = vec![0; length.min(MAX_NAME)];
     memory.read(at.checked_add(layout.symbol_body)?, &mut bytes)?;
     let end = match std::str::from_utf8(&bytes) {
         Ok(text) => text.len(),
-        // Cut within a character, or its own way to write some.
+        // Cut within a character, or in the virtual machine's own encoding.
         Err(e) => e.valid_up_to(),
     };
     bytes.truncate(end);
@@ -222,7 +222,7 @@ fn symbol(memory: &impl Memory, layout: &Layout, at: u64) -> Option<String> {
     (!text.is_empty() && !text.contains(char::is_control)).then_some(text)
 }
 
-/// A string of C, of printable characters.
+/// A C string of printable characters.
 fn string(memory: &impl Memory, at: u64, most: usize) -> Option<String> {
     let mut text = String::new();
     while text.len() < most {
@@ -239,7 +239,7 @@ fn string(memory: &impl Memory, at: u64, most: usize) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// As the virtual machine writes numbers (`UNSIGNED5::encode`).
+    /// Encodes numbers as the virtual machine does (`UNSIGNED5::encode`).
     fn written(mut value: u32, without_zeros: bool) -> Vec<u8> {
         let least = u32::from(without_zeros);
         let mut bytes = Vec::new();
@@ -267,7 +267,7 @@ mod tests {
             }
         }
         assert_eq!((compressed(&[], false), compressed(&[200], false)), (None, None));
-        // No number begins with a zero where there are none.
+        // In an encoding without zeros no number begins with one.
         assert_eq!(compressed(&[0, 1], true), None);
         assert_eq!(compressed(&[255; 8], true).map(|(_, used)| used), Some(5));
     }

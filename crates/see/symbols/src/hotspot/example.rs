@@ -1,4 +1,4 @@
-//! A virtual machine in a few kilobytes, for tests and for fuzzing.
+//! A virtual machine of a few kilobytes, for tests and for fuzzing.
 
 use std::time::Instant;
 
@@ -45,7 +45,7 @@ const SEGMENTS: u64 = 0x3000;
 pub const BLOB: u64 = CODE + 128 + 16;
 pub const BEGIN: u64 = BLOB + 352;
 
-/// A machine with one function, `a.B.run`, whose frame has 4 words.
+/// A machine with one function, `a.B.run`, which has a frame of 4 words.
 pub fn one_function() -> Bytes {
     let mut m = Bytes(vec![0; 0x6000]);
     let (array, list, heap, queue, name) = (0x1100, 0x1140, 0x1200, 0x1180, 0x1800);
@@ -61,7 +61,7 @@ pub fn one_function() -> Bytes {
     m.put(heap + 256, &[7]);
     m.word(queue + 8, CODE + 0x800);
     m.put(queue + 20, &0x100u32.to_le_bytes());
-    // One piece in the segments from the second on, and nothing behind it.
+    // One piece in the segments from the second on, and no code after it.
     m.put(SEGMENTS, &[255; 32]);
     m.put(SEGMENTS + 1, &[0, 1, 2, 3, 4, 5, 6]);
     m.put(CODE + 128 + 8, &[1]);
@@ -84,8 +84,9 @@ pub fn one_function() -> Bytes {
     m
 }
 
-/// Looks frames up in a machine whose memory others have written: 10 bytes for each changed word, its number and the word;
-/// then registers of a frame and whether it is the innermost, 25 bytes each, behind a word number of 0xffff.
+/// Looks frames up in a machine with arbitrary memory: 10 bytes for each changed word, its index and the
+/// word; then, after a word index of 0xffff, registers of a frame and whether it is the innermost, 25 bytes
+/// each.
 #[cfg(fuzzing)]
 pub fn fuzz(bytes: &[u8]) {
     let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
@@ -110,7 +111,7 @@ pub fn fuzz(bytes: &[u8]) {
         machine.holds(frame.ip);
         let mut read = |at: u64| stack.number(at, 8);
         let (functions, caller) = machine.caller(frame, registers[24] % 2 == 0, &mut read, |ip| ip % 2 == 0);
-        // They go into lines of a terminal.
+        // They are printed in lines of a terminal.
         assert!(functions.iter().all(|f| f.len() < 300 && !f.contains(char::is_control)));
         assert!(caller.is_none_or(|c| c.frame.ip % 2 == 0));
     }

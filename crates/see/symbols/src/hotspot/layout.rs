@@ -1,5 +1,5 @@
-//! Where a Java virtual machine's structures have their members: libjvm itself tells, in tables for debuggers
-//! (`vmStructs.cpp` of HotSpot), from JDK 9 on.
+//! The offsets of members in a Java virtual machine's structures, which libjvm contains in tables for
+//! debuggers (`vmStructs.cpp` of HotSpot), from JDK 9 on.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -13,10 +13,10 @@ use crate::elf::named_symbols;
 const MAX_ENTRIES: u64 = 1 << 14;
 /// Bytes of a name.
 const MAX_NAME: usize = 120;
-/// From this version on numbers in tables of scopes have no zero bytes (JDK-8292758).
+/// From this version on, numbers in scope tables have no zero bytes (JDK-8292758).
 const WITHOUT_ZEROS: u64 = 20;
 
-/// The tables' addresses, as the file counts them: the first entries, and where an entry has what.
+/// The tables' link-time addresses: the first entries, and the offsets of an entry's fields.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Symbols([u64; SYMBOLS.len()]);
 
@@ -36,7 +36,7 @@ const SYMBOLS: [&str; 12] = [
 ];
 
 impl Symbols {
-    /// Of a libjvm; `None` where it is none of HotSpot.
+    /// The symbols of a libjvm; `None` if it is not HotSpot.
     pub fn read(file: &Source) -> Option<Symbols> {
         let began = Instant::now();
         let found = named_symbols(file, true, &SYMBOLS);
@@ -47,7 +47,7 @@ impl Symbols {
     }
 }
 
-/// A member of a structure: how far from its beginning, and how many bytes it has.
+/// A member of a structure: its offset, and its size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Member {
     pub at: u64,
@@ -55,19 +55,19 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Its value in the structure that begins at `of`.
-    pub fn of(self, memory: &impl Memory, of: u64) -> Option<u64> {
-        memory.number(of.checked_add(self.at)?, self.bytes)
+    /// Its value in the structure at `structure`.
+    pub fn value(self, memory: &impl Memory, structure: u64) -> Option<u64> {
+        memory.number(structure.checked_add(self.at)?, self.bytes)
     }
 
-    /// Its value, where it has a sign.
-    pub fn signed(self, memory: &impl Memory, of: u64) -> Option<i64> {
+    /// Its value as a signed number.
+    pub fn signed(self, memory: &impl Memory, structure: u64) -> Option<i64> {
         let unused = 64 - 8 * u32::from(self.bytes);
-        Some((self.of(memory, of)? << unused) as i64 >> unused)
+        Some((self.value(memory, structure)? << unused) as i64 >> unused)
     }
 }
 
-/// What a member leads to: by a pointer, or by how far it is from a base.
+/// A part that a member refers to: by a pointer, or by its distance from a base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Pointer(Member),
@@ -75,17 +75,17 @@ pub(super) enum Part {
 }
 
 impl Part {
-    /// Where it is, of the structure that begins at `of`.
-    pub fn of(self, memory: &impl Memory, of: u64, base: u64) -> Option<u64> {
+    /// Its address, for the structure at `structure`.
+    pub fn address(self, memory: &impl Memory, structure: u64, base: u64) -> Option<u64> {
         match self {
-            Part::Pointer(member) => member.of(memory, of).filter(|p| *p != 0),
-            Part::Offset(member) => base.checked_add(member.of(memory, of)?),
+            Part::Pointer(member) => member.value(memory, structure).filter(|p| *p != 0),
+            Part::Offset(member) => base.checked_add(member.value(memory, structure)?),
         }
     }
 }
 
-/// What is read of a virtual machine, by the names that its sources have. Static variables are told by their addresses, as
-/// the file counts them.
+/// The members used here, by their names in the virtual machine's sources. Static variables are given by
+/// their link-time addresses.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub heaps: u64,
@@ -120,13 +120,13 @@ pub(super) struct Layout {
     pub scopes: Option<Scopes>,
 }
 
-/// Where compiled code tells which functions were put into it.
+/// The places in compiled code that describe its inlined functions.
 #[derive(Clone, Debug)]
 pub(super) struct Scopes {
-    /// Its program counters, 16 bytes each, and where they end: parts of `base`.
+    /// The program counters, 16 bytes each, and their end: parts of `base`.
     pub counters: Part,
     pub counters_end: Part,
-    /// What the two before are counted from: the code object, or what it points to.
+    /// The base of the two fields before: the code object, or the address it points to.
     pub base: Option<Member>,
     /// The scopes: a pointer, or a part of `base`.
     pub data: Part,
@@ -135,19 +135,20 @@ pub(super) struct Scopes {
     pub without_zeros: bool,
 }
 
-/// Where the functions are that scopes name by number.
+/// The place of the functions that scopes refer to by number.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Metadata {
-    /// So far from the code object's beginning.
+    /// At this distance from the code object's beginning.
     Offset(Member),
-    /// Behind so many bytes of what the first points to.
+    /// At the second distance from the address that the first points to.
     Behind(Member, Member),
 }
 
 impl Layout {
-    /// Reads the tables of a virtual machine that was loaded `bias` from where its file counts addresses from.
+    /// Reads the tables of a virtual machine that was loaded at a distance of `bias` from its link-time
+    /// addresses.
     pub fn read(memory: &impl Memory, symbols: &Symbols, bias: u64) -> Option<Layout> {
-        let pages = Pages::of(memory);
+        let pages = Pages::new(memory);
         let tables = Tables::read(&pages, symbols, bias)?;
         let member =
             |structure: &str, name: &str| tables.members.get(&format!("{structure}::{name}")).copied();
@@ -221,7 +222,7 @@ impl Layout {
     }
 }
 
-/// The structures that are of interest.
+/// The structures that are used.
 const STRUCTURES: [&str; 19] = [
     "Abstract_VM_Version",
     "AbstractInterpreter",
@@ -302,7 +303,7 @@ impl Tables {
     }
 }
 
-/// How many bytes a type of C++ has, by its name.
+/// The size in bytes of a C++ type, by its name.
 fn bytes_of(kind: &str) -> u8 {
     let plain = kind.trim_start_matches("volatile ").trim();
     match plain {
@@ -316,7 +317,7 @@ fn bytes_of(kind: &str) -> u8 {
 
 #[cfg(any(test, fuzzing))]
 impl Layout {
-    /// OpenJDK 17's, with its variables at the beginning of the file.
+    /// The layout of OpenJDK 17, with its variables at the beginning of the file.
     pub fn example() -> Layout {
         let member = |at: u64, bytes: u8| Member { at, bytes };
         Layout {

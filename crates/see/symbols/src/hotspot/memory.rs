@@ -1,4 +1,4 @@
-//! Memory of a process that runs on: every word of it may be something else by now.
+//! Memory of a running process: every word of it may have changed since the last read.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use ncpu_files::reader::Source;
 
-/// What can be read by address.
+/// Memory that is readable by address.
 pub(crate) trait Memory {
-    /// Fills `into` from an address on; `None` where not all of it can be read.
+    /// Fills `into` from an address on; `None` if part of it is unreadable.
     fn read(&self, at: u64, into: &mut [u8]) -> Option<()>;
 
     /// A number of 1, 2, 4 or 8 bytes.
@@ -19,27 +19,27 @@ pub(crate) trait Memory {
         Some(u64::from_le_bytes(word))
     }
 
-    /// A pointer; `None` where it is null.
+    /// A pointer; `None` if it is null.
     fn pointer(&self, at: u64) -> Option<u64> {
         self.number(at, 8).filter(|p| *p != 0)
     }
 }
 
-/// Bytes read at once, how many such blocks are kept, and for how long they are taken to be the same.
+/// Bytes read at once, the number of blocks kept, and the time for which they are reused.
 const BLOCK: u64 = 512;
 const MAX_BLOCKS: usize = 64;
 const SAME: Duration = Duration::from_millis(5);
 
 type Block = Box<[u8; BLOCK as usize]>;
 
-/// A process's memory, read by the block: what is asked for lies together.
+/// A process's memory, read in blocks, because neighbouring words are read together.
 pub(crate) struct Blocks {
     source: Source,
     kept: RefCell<(Instant, HashMap<u64, Block>)>,
 }
 
 impl Blocks {
-    pub fn of(source: Source) -> Blocks {
+    pub fn new(source: Source) -> Blocks {
         Blocks { source, kept: RefCell::new((Instant::now(), HashMap::new())) }
     }
 }
@@ -58,7 +58,7 @@ impl Memory for Blocks {
             Entry::Occupied(block) => block.into_mut(),
             Entry::Vacant(new) => {
                 let mut block = Box::new([0; BLOCK as usize]);
-                // Pages are mapped or not as a whole, and blocks lie within one.
+                // Pages are mapped as a whole, and blocks lie within one.
                 self.source.read_exact_at(&mut block[..], first).ok()?;
                 new.insert(block)
             }
@@ -69,17 +69,17 @@ impl Memory for Blocks {
 }
 
 const PAGE: usize = 4096;
-/// Pages read: a virtual machine's tables take some hundred.
+/// The most pages read: a virtual machine's tables take about a hundred.
 const MAX_PAGES: usize = 1 << 9;
 
-/// Memory read page by page, for what lies close together and does not change.
+/// Memory read in pages, for data that lies close together and does not change.
 pub(super) struct Pages<'a, M> {
     memory: &'a M,
     pages: RefCell<HashMap<u64, Option<Box<[u8; PAGE]>>>>,
 }
 
 impl<'a, M: Memory> Pages<'a, M> {
-    pub fn of(memory: &'a M) -> Pages<'a, M> {
+    pub fn new(memory: &'a M) -> Pages<'a, M> {
         Pages { memory, pages: RefCell::default() }
     }
 
@@ -96,7 +96,7 @@ impl<'a, M: Memory> Pages<'a, M> {
         Some(bytes.as_deref()?[(at - page) as usize])
     }
 
-    /// The string that ends with a zero, of at most so many bytes.
+    /// The zero-terminated string at an address, at most `most` bytes long.
     pub fn string(&self, at: u64, most: usize) -> Option<String> {
         let mut bytes = Vec::new();
         while let Some(byte) = self.byte(at.checked_add(bytes.len() as u64)?).filter(|b| *b != 0) {

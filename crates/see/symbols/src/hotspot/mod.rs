@@ -1,5 +1,6 @@
-//! Java's stacks, as HotSpot keeps them: code that it compiles keeps no frame pointers, has no unwind tables and no names in
-//! any file. What a debugger needs to know it tells itself ([`layout`]), and the rest lies in the process's memory.
+//! Java's stacks in HotSpot. Its compiled code has no frame pointers, no unwind tables, and no names in any
+//! file. The virtual machine describes its structures itself, for debuggers ([`layout`]), and the rest is
+//! read from the process's memory.
 
 mod code;
 #[cfg(any(test, fuzzing))]
@@ -19,40 +20,41 @@ use code::{Blob, Heap};
 use layout::{Layout, Symbols};
 use memory::{Blocks, Memory};
 
-/// What the library is called.
+/// The name of the library.
 const LIBRARY: &str = "libjvm.so";
-/// Virtual machines kept, and processes remembered that have none, a generation.
+/// Virtual machines that are kept, and processes without one that are remembered, per generation.
 const MAX_MACHINES: usize = 64;
 const MAX_WITHOUT: usize = 1 << 10;
-/// Addresses and functions of one remembered, a generation.
+/// Cached addresses and functions of one machine, per generation.
 const MAX_PLACES: usize = 1 << 12;
 const MAX_METHODS: usize = 1 << 12;
-/// Addresses of one looked up in such a time: a program may have its return addresses be what it likes.
+/// The most addresses of one machine looked up in that time: a program may forge its return addresses.
 const MAX_LOOKS: usize = 1 << 13;
-/// For how long what lies at an address is taken to be the same, and that of a method.
+/// For how long the code and the method at an address are assumed unchanged.
 const SURE: Duration = Duration::from_secs(1);
 const NAMED: Duration = Duration::from_secs(10);
-/// How long a process is not looked at again whose machine has just begun: at first, and at last.
+/// The waiting time before a process is examined again whose machine is just starting: the first, and the
+/// longest.
 const FIRST_AGAIN: Duration = Duration::from_millis(5);
 const LAST_AGAIN: Duration = Duration::from_secs(10);
-/// How long the extent of the code cache is not read again.
+/// The time for which the extent of the code cache is not read again.
 const GROWS: Duration = Duration::from_millis(100);
-/// Frames of the interpreter: words from the frame pointer to where the caller's stack pointer and the function are kept
+/// Frames of the interpreter: words from the frame pointer to the caller's stack pointer and to the function
 /// (`frame_x86.hpp`).
 const SENDER: u64 = 8;
 const METHOD: u64 = 24;
-/// For frames of which more is not known.
+/// For frames without more information.
 const INTERPRETER: &str = "[Interpreter]";
 
-/// The virtual machines of the processes that were seen.
+/// The virtual machines of the processes seen so far.
 pub(crate) struct Machines {
     libraries: HashMap<u32, Option<(Symbols, Segments)>>,
     machines: HashMap<u32, Known>,
-    /// Images of processes that have none.
+    /// Images of processes without one.
     without: Recent<u32, (usize, usize)>,
 }
 
-/// A process with a library, which an image of it has mapped at `start`.
+/// A process and the library, which its image maps at `start`.
 struct Known {
     image: (usize, usize),
     start: u64,
@@ -69,8 +71,8 @@ impl Default for Machines {
 }
 
 impl Machines {
-    /// The one of a process, if it has one that is understood.
-    pub fn of(&mut self, maps: &ProcMaps, tgid: u32) -> Option<&mut Machine> {
+    /// The virtual machine of a process, if it has one with a known layout.
+    pub fn machine_of(&mut self, maps: &ProcMaps, tgid: u32) -> Option<&mut Machine> {
         let image = maps.image(tgid)?;
         if cfg!(not(target_arch = "x86_64")) || self.without.get(&tgid) == Some(&image) {
             return None;
@@ -81,7 +83,7 @@ impl Machines {
         self.machines.get_mut(&tgid)?.machine.as_mut()
     }
 
-    /// Looks for it among what the process has mapped.
+    /// Searches the process's mappings for it.
     fn look(&mut self, maps: &ProcMaps, tgid: u32, image: (usize, usize)) -> Option<()> {
         let library = maps.mapped(tgid).into_iter().find(|(file, ..)| &*maps.file(*file).label == LIBRARY);
         let Some((file, start, offset)) = library else {
@@ -103,7 +105,7 @@ impl Machines {
         let new = || Known { image, start, machine: None, next: now, wait: FIRST_AGAIN };
         let known = self.machines.entry(tgid).or_insert_with(new);
         if known.start != start {
-            // The process runs another program now.
+            // The process runs another program.
             *known = new();
         }
         known.image = image;
@@ -111,7 +113,7 @@ impl Machines {
             known.next = now + known.wait;
             known.wait = (2 * known.wait).min(LAST_AGAIN);
             let bias = segments.bias(start, offset)?;
-            known.machine = Machine::read(Blocks::of(maps.memory(tgid)?), symbols, bias);
+            known.machine = Machine::read(Blocks::new(maps.memory(tgid)?), symbols, bias);
         }
         Some(())
     }
@@ -124,15 +126,15 @@ pub(crate) struct Machine<M = Blocks> {
     bias: u64,
     heaps: Vec<Heap>,
     interpreter: (u64, u64),
-    /// When the code cache may have grown.
+    /// The time when the extent is read again.
     next: Instant,
-    /// Since when so many addresses were looked up.
+    /// The start of the period, and the number of addresses looked up in it.
     looks: (Instant, usize),
     places: Recent<u64, (Instant, Option<Arc<Place>>)>,
     methods: Recent<u64, (Instant, Option<Arc<str>>)>,
 }
 
-/// What lies at an address of the code cache.
+/// The code at an address of the code cache.
 struct Place {
     blob: Blob,
     functions: Arc<[Arc<str>]>,
@@ -146,8 +148,8 @@ pub(crate) struct Frame {
     pub bp: u64,
 }
 
-/// A frame's caller: where its return address was read, and its registers; and where the function is that the frame is the
-/// interpreter's of.
+/// A frame's caller: the address that its return address was read from, its registers, and the address of the
+/// function for a frame of the interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub word: u64,
@@ -166,7 +168,7 @@ impl<M: Memory> Machine<M> {
         Some(Machine { memory, layout, bias, heaps, interpreter, next, looks, places, methods })
     }
 
-    /// Whether an address lies in code that it has made.
+    /// Whether an address lies in generated code.
     pub fn holds(&mut self, address: u64) -> bool {
         let held = |heaps: &[Heap]| heaps.iter().any(|h| h.holds(address));
         if !held(&self.heaps) && Instant::now() >= self.next {
@@ -178,8 +180,9 @@ impl<M: Memory> Machine<M> {
         held(&self.heaps)
     }
 
-    /// The functions of an address that it [`holds`](Machine::holds), the innermost first. For the innermost frame `ip` is
-    /// where it stands, for others where it is returned to. Of the interpreter's `method` is the function, if it is known.
+    /// The functions at an address that it [`holds`](Machine::holds), innermost first. For the innermost
+    /// frame `ip` is the current address, for others the return address. `method` is the interpreter's
+    /// function, if known.
     pub fn functions(&mut self, ip: u64, innermost: bool, method: Option<u64>) -> Arc<[Arc<str>]> {
         if self.interprets(ip) {
             let name = method.and_then(|method| self.name(method));
@@ -191,8 +194,8 @@ impl<M: Memory> Machine<M> {
         }
     }
 
-    /// The caller of a frame in code that it [`holds`](Machine::holds), and its functions. `read` reads the stack, `is_code`
-    /// tells addresses of code from others.
+    /// The caller of a frame in code that it [`holds`](Machine::holds), and its functions. `read` reads the
+    /// stack, `is_code` decides whether an address is code.
     pub fn caller(
         &mut self,
         frame: Frame,
@@ -204,7 +207,7 @@ impl<M: Memory> Machine<M> {
         if self.interprets(ip) {
             let method = bp.checked_sub(METHOD).and_then(&mut *read);
             let caller = by_frame_pointer(frame, read).map(|mut caller| {
-                // Where the caller was compiled its frame begins there: what it handed over may lie between.
+                // If the caller was compiled its frame begins there: arguments may lie between.
                 let sender = bp.checked_sub(SENDER).and_then(&mut *read);
                 caller.frame.sp = sender.filter(|s| *s > bp && s % 8 == 0).unwrap_or(caller.frame.sp);
                 Caller { method: bp.checked_sub(METHOD), ..caller }
@@ -218,8 +221,9 @@ impl<M: Memory> Machine<M> {
             Some(Caller { word, frame: Frame { ip, sp: word.checked_add(8)?, bp }, method: None })
         };
         let size = place.blob.frame;
-        // Words with the return address and with the frame pointer: before the frame is made and when it is gone, between, and
-        // of a whole one, where the frame pointer lies below the return address, whether it is used as one or not.
+        // Offsets in words of the return address and of the frame pointer: before the frame is made and after
+        // it was removed, between, and of a complete frame, in which the frame pointer lies below the return
+        // address whether it is used as one or not.
         let gone = Some((sp, None));
         let pushed = sp.checked_add(8).map(|word| (word, Some(sp)));
         let whole = sp.checked_add(size).and_then(|end| end.checked_sub(8)).filter(|_| size >= 16);
@@ -236,7 +240,7 @@ impl<M: Memory> Machine<M> {
         };
         let caller = may_be.into_iter().flatten().find_map(|(word, saved)| at(word, saved));
         let caller = caller.or_else(|| match size {
-            // Stubs that call Java, or are called by it, have frames as C has them.
+            // Stubs that call Java, or that Java calls, have frames like C.
             0 => by_frame_pointer(frame, read).filter(|c| is_code(c.frame.ip)),
             _ => None,
         });
@@ -249,7 +253,7 @@ impl<M: Memory> Machine<M> {
 
     fn place(&mut self, ip: u64, innermost: bool) -> Option<Arc<Place>> {
         let now = Instant::now();
-        // The same address may be asked for in both ways.
+        // One address may be looked up in both ways.
         let key = ip << 1 | u64::from(innermost);
         let known = self.places.get(&key).cloned();
         if let Some((until, place)) = known {
@@ -274,7 +278,7 @@ impl<M: Memory> Machine<M> {
     }
 
     fn look(&mut self, ip: u64, innermost: bool) -> Option<Place> {
-        // What is called last may be the last of its code.
+        // A call at the very end of a function returns behind its code.
         let within = ip.checked_sub(u64::from(!innermost))?;
         let blob = code::blob(&self.memory, &self.layout, &self.heaps, within)?;
         let functions = match blob.method {
@@ -308,16 +312,16 @@ fn by_frame_pointer(frame: Frame, read: &mut impl FnMut(u64) -> Option<u64>) -> 
     Some(Caller { word, frame: Frame { ip, sp: word.checked_add(8)?, bp }, method: None })
 }
 
-/// What is left of a frame at the end of a function.
+/// The rest of a frame at the end of a function.
 enum Ends {
-    /// The frame pointer is still to be popped.
+    /// The frame pointer is not popped yet.
     Pops,
     /// Only the return address is left.
     Popped,
 }
 
-/// Whether the instruction at an address is one of those that a compiled function ends with: `pop %rbp`; `cmp` of the stack
-/// pointer with where a safepoint is asked for, and `ja` to it; `ret`.
+/// Whether the instruction at an address belongs to the end of a compiled function: `pop %rbp`; `cmp` of the
+/// stack pointer with the safepoint's poll address, and `ja` to it; `ret`.
 fn ends(memory: &impl Memory, ip: u64) -> Option<Ends> {
     let mut code = [0; 7];
     memory.read(ip, &mut code)?;
@@ -338,12 +342,12 @@ mod tests {
     #[test]
     fn a_compiled_functions_caller_is_found_from_all_its_instructions() {
         let mut memory = one_function();
-        // `pop %rbp; ret` at its end, and a look at where it is to stop between.
+        // `pop %rbp; ret` at its end, with a safepoint poll between.
         memory.put(BEGIN + 0x40, &[0x5d, 0x49, 0x3b, 0x67, 0x28, 0x0f, 0x87, 0, 0, 0, 0, 0xc3]);
         let mut machine = machine(memory).expect("it is one");
         let (sp, returns, bp) = (0x9000, 0x5555, 0x7777);
         let is_code = |ip: u64| ip == returns;
-        // Where the frame pointer and the return address lie above the stack pointer, in words.
+        // The words from the stack pointer to the frame pointer and to the return address.
         for (at, innermost, saved) in [
             (0, true, None),
             (4, true, Some(0)),
@@ -372,13 +376,13 @@ mod tests {
             let truth = Caller { word, frame, method: None };
             assert_eq!(caller, Some(truth), "{at:#x}");
         }
-        // Nothing lies there, or no code is returned to.
+        // There is no code at the address, or none at the return address.
         let nowhere = Frame { ip: CODE + 0x500, sp, bp };
         assert_eq!(machine.caller(nowhere, true, &mut |_| Some(returns), is_code).1, None);
         let frame = Frame { ip: BEGIN + 0x20, sp, bp };
         assert_eq!(machine.caller(frame, false, &mut |_| Some(1), is_code).1, None);
         assert_eq!(machine.caller(frame, false, &mut |_| None, is_code).1, None);
-        // The interpreter's.
+        // A frame of the interpreter.
         let frame = Frame { ip: CODE + 0x810, sp, bp: sp + 24 };
         let stack = [0x1900, 0, sp + 80, bp, returns];
         let (functions, caller) =

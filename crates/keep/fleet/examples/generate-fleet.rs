@@ -1,5 +1,5 @@
-//! Makes a fleet of recordings up: `generate-fleet DIR MACHINES EACH BEGIN [SEED.ncpu…]`, BEGIN in seconds since 1970, an
-//! hour between recordings. Writes `DIR/hosts.csv` for `ncpu fleet add --labels` too.
+//! Generates a fleet of recordings: `generate-fleet DIR MACHINES EACH BEGIN [SEED.ncpu…]`, BEGIN in seconds
+//! since 1970, an hour between recordings. Also writes `DIR/hosts.csv` for `ncpu fleet add --labels`.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Recordings into a fleet.
+//! Adds recordings to a fleet.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -17,45 +17,45 @@ use crate::{Error, Result, compact, when};
 
 const MANIFEST: &str = "manifest.json";
 
-/// Recordings that are rolled up before they are written: what memory is needed for.
+/// Recordings that are rolled up before they are written; this determines the memory use.
 const CHUNK: usize = 5_000;
 
-/// How far a machine's clock may be ahead before it is told.
+/// How far a machine's clock may be ahead before it is reported, in microseconds.
 const AHEAD: i64 = 86_400_000_000;
 
-/// How to add.
+/// Options of an addition.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Labels of all machines.
     pub labels: Labels,
     /// Labels by host.
     pub by_host: HashMap<String, Labels>,
-    /// Whether recordings that were not finished are taken.
+    /// Whether unfinished recordings are added.
     pub unfinished: bool,
     /// Threads.
     pub threads: usize,
-    /// Whether small parts of the hours and days that were added to are put together afterwards.
+    /// Whether small parts of the changed hours and days are merged afterwards.
     pub tidy: bool,
 }
 
-/// What came of it.
+/// Result of an addition.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Recordings that were added.
+    /// Recordings added.
     pub added: usize,
-    /// Those that were there already.
+    /// Recordings that the fleet already had.
     pub known: usize,
-    /// Those that were left out, and why.
+    /// Recordings that were left out, and the reasons.
     pub left_out: Vec<(PathBuf, String)>,
-    /// Those whose clock is more than a day ahead of this machine's.
+    /// Recordings whose clock is more than a day ahead of this machine's.
     pub ahead: usize,
     /// Whether it was stopped before its end.
     pub stopped: bool,
-    /// Why small parts could not be put together.
+    /// Why small parts could not be merged.
     pub untidy: Option<String>,
 }
 
-/// A recording that is to be added.
+/// A recording to add.
 struct Candidate {
     path: PathBuf,
     id: String,
@@ -63,10 +63,11 @@ struct Candidate {
     at_us: i64,
 }
 
-/// Adds recordings, and those that lie in directories.
+/// Adds recordings, and those in directories.
 ///
 /// # Errors
-/// A directory is missing, or the fleet cannot be read or written. What was added before stays, and is not added again.
+/// A directory is missing, or the fleet cannot be read or written. Recordings added before stay, and are not
+/// added again.
 pub fn add(
     store: &dyn Store,
     dirs: &[PathBuf],
@@ -83,7 +84,7 @@ pub fn add(
         if found.len() == before {
             return Err(Error::Recording {
                 path: dir.clone(),
-                why: "it is not a recording and holds none".into(),
+                why: "it is neither a recording nor a directory with recordings".into(),
             });
         }
     }
@@ -99,7 +100,7 @@ pub fn add(
             if stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            // Whatever a stranger's recording does, the others are added.
+            // Whatever is wrong with one recording, the others are added.
             let fault = |why| {
                 let why = format!("it cannot be read: {why}");
                 Err(Error::Recording { path: one.path.clone(), why })
@@ -140,16 +141,16 @@ pub fn add(
     drop(held);
     if options.tidy && added > 0 && !outcome.stopped {
         let hours: Vec<Span> = work.into_iter().map(|(hour, _)| hour).collect();
-        // This computes, and each thread holds rows in memory.
+        // This is CPU-bound, and each thread holds rows in memory.
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
         let how = compact::Options { take_over: false, threads: cpus.min(options.threads), now: when::now() };
-        // What was added is there, whatever becomes of this.
+        // The addition itself is complete, whatever the result of this.
         outcome.untidy = compact::tidy(store, &hours, &how).err().map(|e| e.to_string());
     }
     Ok(outcome)
 }
 
-/// The recordings by the hour in which they began, each once; those that cannot be added are left out.
+/// The recordings by the hour in which they began, each once; invalid ones are left out.
 fn candidates(
     found: &[PathBuf],
     options: &Options,
@@ -167,14 +168,14 @@ fn candidates(
             Some(Ok(one)) if !ids.insert(one.id.clone()) => outcome.known += 1,
             Some(Ok(one)) => {
                 outcome.ahead += usize::from(one.at_us > late);
-                jobs.entry(Span::of(one.at_us)).or_default().push(one);
+                jobs.entry(Span::hour_at(one.at_us)).or_default().push(one);
             }
         }
     }
     Ok(jobs)
 }
 
-/// Those that the fleet does not have, in chunks.
+/// The recordings that the fleet does not have, in chunks.
 fn unknown(
     store: &dyn Store,
     compacted: &Compacted,
@@ -186,7 +187,7 @@ fn unknown(
     let hours: Vec<&Span> = jobs.keys().collect();
     let known = each(threads, &hours, stop, |hour| parts::ids(store, compacted, Kept::Recordings, hour))?;
     let total: usize = jobs.values().map(Vec::len).sum();
-    // Small enough that all threads have work to the end.
+    // Small enough that all threads have work until the end.
     let chunk = (total / (threads * 4).max(1)).clamp(100, CHUNK);
     let mut work: Vec<(Span, Vec<Candidate>)> = Vec::new();
     for ((hour, mut candidates), known) in jobs.into_iter().zip(known) {
@@ -202,7 +203,7 @@ fn unknown(
     Ok(work)
 }
 
-/// The recordings at and below a directory. Links are not followed, for they may lead round.
+/// The recordings at and below a directory. Links are not followed, because they may form a cycle.
 fn find(dir: &Path, out: &mut Vec<PathBuf>) -> Result<()> {
     let failed = |e: std::io::Error| Error::store(dir.display().to_string(), "read the directory", e);
     if std::fs::symlink_metadata(dir.join(MANIFEST)).is_ok() {
@@ -220,13 +221,13 @@ fn find(dir: &Path, out: &mut Vec<PathBuf>) -> Result<()> {
     below.iter().try_for_each(|dir| find(dir, out))
 }
 
-/// What a manifest says, without a look at the tables.
+/// Reads the manifest only, not the tables.
 fn look(path: &Path, options: &Options) -> Result<Candidate> {
     let Opened { manifest, text, .. } = open(path)?;
     let bad = |why: String| Error::Recording { path: path.into(), why };
     if !manifest.complete && !options.unfinished {
         return Err(bad(
-            "it was not finished, or still is being written; --unfinished takes what can be recovered".into(),
+            "it is unfinished, or still being written; --unfinished adds the recoverable part".into()
         ));
     }
     if manifest.simulated {
@@ -238,7 +239,7 @@ fn look(path: &Path, options: &Options) -> Result<Candidate> {
 
 fn roll(one: &Candidate, options: &Options) -> Result<Rolled> {
     let bad = |why: String| Error::Recording { path: one.path.clone(), why };
-    // The manifests of all would be too much to keep.
+    // The manifests of all recordings would take too much memory.
     let opened = open(&one.path)?;
     if rollup::id(opened.text.as_bytes()) != one.id {
         return Err(bad("it changed while it was added".into()));
@@ -248,7 +249,7 @@ fn roll(one: &Candidate, options: &Options) -> Result<Rolled> {
     for (key, value) in &recording.manifest.labels {
         own.set(key, value).map_err(|e| bad(e.to_string()))?;
     }
-    // What is said now is newer than what was said when it was recorded.
+    // Labels given here are newer than those in the recording.
     let labels = own.with(Some(&options.labels)).with(options.by_host.get(&one.host));
     rollup::roll(recording, &one.id, labels.text(), &one.path)
 }

@@ -1,4 +1,4 @@
-//! What an engine answered, as tables for people.
+//! Tables for the answers of an engine.
 
 use ncpu_table::{Column, Kind as Of, Table, Unit};
 
@@ -110,7 +110,7 @@ pub fn tenants(asked: &mut Asked, question: &Question) -> Result<Table> {
     })
 }
 
-/// What programs did on CPU.
+/// Activity of programs on CPU.
 ///
 /// # Errors
 /// As [`Asked::ask`].
@@ -176,7 +176,7 @@ fn share(us: Option<f64>, capacity: Option<f64>) -> Option<f64> {
     Some(100.0 * us? / capacity.filter(|c| *c > 0.0)?)
 }
 
-/// A table for people of an engine's answer: its groups, and then these columns.
+/// A table of an engine's answer: its groups, and then these columns.
 fn made(
     raw: &Table,
     question: &Question,

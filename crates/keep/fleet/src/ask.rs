@@ -1,8 +1,8 @@
-//! Questions: one text of SQL for each, in `sql/`, with places for what is asked of which recordings.
+//! Questions: one SQL text for each, in `sql/`, with placeholders for the selected recordings.
 //!
-//! Both engines take these texts as they are, and give the same digits: what is summed are whole numbers, which sum to
-//! the same in any order, and shares are quotients of such sums. No name needs quotes, which the engines write
-//! differently.
+//! Both engines accept these texts unchanged, and give the same digits: sums are of whole numbers, which have
+//! the same sum in any order, and shares are quotients of such sums. No name needs quotes, which the engines
+//! write differently.
 
 use std::collections::BTreeSet;
 
@@ -16,13 +16,13 @@ use crate::tables::Kept;
 use crate::when::Period;
 use crate::{Error, Result, compact, copies, delta, labels, rollup, when};
 
-/// Rows, where no number is asked for.
+/// The number of rows if no number is given.
 const ALL: u64 = 1_000_000_000;
 
-/// What groups are made by: a column of every table, or a label.
+/// The key of groups: a column of every table, or a label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct By {
-    /// What the user calls it.
+    /// Its name for the user.
     pub name: String,
     sql: String,
     day: bool,
@@ -32,7 +32,7 @@ pub struct By {
 /// Reads `--by`.
 ///
 /// # Errors
-/// There is no such column.
+/// The column is unknown.
 pub fn by(columns: &[String]) -> Result<Vec<By>> {
     let one = |name: &String| {
         let plain = |sql: &str| By { name: name.clone(), sql: sql.into(), day: false, label: None };
@@ -45,7 +45,7 @@ pub fn by(columns: &[String]) -> Result<Vec<By>> {
             _ => match name.strip_prefix("label:").filter(|key| labels::is_key(key)) {
                 Some(key) => Ok(By { label: Some(key.into()), ..plain(&labels::sql(key)) }),
                 None => Err(Error::Usage(format!(
-                    "--by {name}: there are kernel, cpu_model, cpus, host, machine, day, labels and label:KEY"
+                    "--by {name}: unknown key; expected kernel, cpu_model, cpus, host, machine, day, labels or label:KEY"
                 ))),
             },
         }
@@ -53,7 +53,7 @@ pub fn by(columns: &[String]) -> Result<Vec<By>> {
     columns.iter().map(one).collect()
 }
 
-/// SQL of a condition, `label:KEY` in it outside of texts replaced, and these keys.
+/// The SQL of a condition, with `label:KEY` replaced outside of strings, and these keys.
 fn condition(text: &str) -> Result<(String, Vec<String>)> {
     let mut keys = Vec::new();
     let mut out = String::new();
@@ -72,7 +72,7 @@ fn condition(text: &str) -> Result<(String, Vec<String>)> {
                 .unwrap_or(after.len());
             if end == 0 {
                 return Err(Error::Usage(format!(
-                    "--where {text}: `label:` wants a key, as in label:type = 'web'"
+                    "--where {text}: `label:` needs a key, as in label:type = 'web'"
                 )));
             }
             out += before;
@@ -83,7 +83,7 @@ fn condition(text: &str) -> Result<(String, Vec<String>)> {
         out += rest;
     }
     if text.matches('\'').count() % 2 == 1 {
-        return Err(Error::Usage(format!("--where {text}: a quote is not closed")));
+        return Err(Error::Usage(format!("--where {text}: unclosed quote")));
     }
     Ok((out, keys))
 }
@@ -94,16 +94,16 @@ pub struct Asked {
     engine: Option<Engine>,
     kind: Option<Kind>,
     scope: Scope,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
     _held: Box<dyn std::any::Any + Send>,
 }
 
 impl Asked {
-    /// Opens the fleet, and connects to the engine unless SQL is only to be shown.
+    /// Opens the fleet, and connects to the engine unless the SQL is only printed.
     ///
     /// # Errors
-    /// Either is not there.
+    /// The fleet or the engine does not exist.
     pub fn open(scope: &Scope) -> Result<Asked> {
         let store = store::open(&scope.root)?;
         let held = compact::not_compacted(store.as_ref(), Hold::Ask)?;
@@ -111,12 +111,12 @@ impl Asked {
             Asked { store, engine: None, kind: None, scope: scope.clone(), notes: Vec::new(), _held: held };
         if parts::list(asked.store.as_ref(), Kept::Recordings, None)?.is_empty() {
             return Err(Error::Fleet(format!(
-                "{0} holds no recordings yet: `ncpu fleet add {0} DIR…` adds some",
+                "{0} has no recordings yet; `ncpu fleet add {0} DIR…` adds some",
                 scope.root
             )));
         }
         if !scope.explain {
-            let kind = Kind::of(&scope.engine)?;
+            let kind = Kind::parse(&scope.engine)?;
             let mut engine = Engine::open(kind.clone())?;
             asked.notes.append(&mut engine.notes);
             asked.engine = Some(engine);
@@ -126,7 +126,8 @@ impl Asked {
         Ok(asked)
     }
 
-    /// A server that does not reach the fleet, or another of the same name, answers with no rows instead of an error.
+    /// A server that cannot reach the fleet, or that reads another one of the same name, answers with no rows
+    /// instead of an error.
     fn seen(&mut self) -> Result<()> {
         if !matches!(self.kind, Some(Kind::Flight(_))) {
             return Ok(());
@@ -143,7 +144,7 @@ impl Asked {
         Ok(())
     }
 
-    /// A table as the engine reads it.
+    /// A table as a relation of the engine.
     fn relation(&self, table: Kept, period: &Period) -> Result<String> {
         let store = self.store.as_ref();
         let (from, to) = period.dates();
@@ -152,8 +153,8 @@ impl Asked {
             return Ok(table.nothing());
         }
         if let Some(Kind::Flight(_)) = &self.kind {
-            // A directory is read file by file where the engine sees fit; of a Delta log Sail makes a task of each
-            // file, which small fleets on few workers do not gain by.
+            // DuckDB reads a directory file by file. From a Delta log Sail makes a task for each file, which
+            // does not pay for small fleets on few workers.
             let asked = self.scope.engine_root.as_deref().unwrap_or("");
             let (log, root) = asked.strip_prefix("delta:").map_or((false, asked), |root| (true, root));
             if log && !delta::current(store, table, &parts)? {
@@ -185,7 +186,7 @@ impl Asked {
                 patterns.iter().map(|pattern| format!("{root}/{pattern}")).collect()
             }
             None => {
-                let files = copies::of(store, &parts)?;
+                let files = copies::fetch(store, &parts)?;
                 files.iter().map(|f| engine::literal(f)).collect()
             }
         };
@@ -193,10 +194,10 @@ impl Asked {
         Ok(format!("read_parquet([{}], hive_partitioning = false)", files.join(", ")))
     }
 
-    /// Puts together the SQL of a question.
+    /// Builds the SQL of a question.
     ///
     /// # Errors
-    /// An option says nothing, or the fleet cannot be read.
+    /// An option is invalid, or the fleet cannot be read.
     pub fn sql(&self, template: &str, question: &Question) -> Result<String> {
         let names: Vec<String> = (1..=question.by.len().max(1)).map(|i| format!("k{i}")).collect();
         let keys = match question.by.is_empty() {
@@ -258,10 +259,11 @@ impl Asked {
         Ok(out)
     }
 
-    /// Asks; group columns get the names the user knows. `None` where SQL is only to be shown: it is a note then.
+    /// Runs a question; group columns get the user's names. `None` if the SQL is only printed: it is then a
+    /// note.
     ///
     /// # Errors
-    /// The engine refuses or is gone.
+    /// The engine refuses or is unreachable.
     pub fn ask(&mut self, name: &str, template: &str, question: &Question) -> Result<Table> {
         let sql = self.sql(template, question)?;
         self.labels_exist(question)?;
@@ -269,7 +271,7 @@ impl Asked {
         grouped(&table, &question.by)
     }
 
-    /// A label that no recording has would make one group of all, or match none.
+    /// A label that no recording has would put all recordings in one group, or match none.
     fn labels_exist(&mut self, question: &Question) -> Result<()> {
         let mut asked: Vec<(&str, String)> = Vec::new();
         asked.extend(question.by.iter().filter_map(|by| Some(("--by", by.label.clone()?))));
@@ -295,11 +297,11 @@ impl Asked {
         }
     }
 
-    /// Asks in the user's own words: `locks` is the table of that name.
+    /// Runs the user's own SQL: `locks` is the table of that name.
     ///
     /// # Errors
     /// As [`Asked::ask`].
-    pub fn own(&mut self, sql: &str) -> Result<Table> {
+    pub fn query(&mut self, sql: &str) -> Result<Table> {
         let views = self.views(sql)?;
         for view in views {
             self.send("view", &view)?;
@@ -307,7 +309,7 @@ impl Asked {
         self.send("answer", sql)
     }
 
-    /// What makes the tables known by their names.
+    /// The statements that make the tables known by their names.
     ///
     /// # Errors
     /// The fleet cannot be read.
@@ -320,7 +322,7 @@ impl Asked {
         used.map(make).collect()
     }
 
-    /// What the user calls the fleet.
+    /// The user's name of the fleet.
     pub fn root(&self) -> &str {
         &self.scope.root
     }
@@ -333,28 +335,28 @@ impl Asked {
     }
 }
 
-/// What is asked.
+/// A question.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// What groups are made by.
+    /// The keys of groups.
     pub by: Vec<By>,
-    /// Which recordings.
+    /// The selected recordings.
     pub period: Period,
-    /// Those before a change.
+    /// Recordings before a change.
     pub before: Period,
-    /// Those after it.
+    /// Recordings after the change.
     pub after: Period,
-    /// Rows of the answer.
+    /// The most rows of the answer.
     pub top: Option<u64>,
 }
 
 impl Question {
-    /// A question about recordings since and until some time. Without an end, recordings of clocks that are ahead by
-    /// more than a day are left out where a beginning is given.
+    /// A question about recordings in a period. With a beginning but no end, recordings with clocks more than
+    /// a day ahead are left out.
     ///
     /// # Errors
-    /// An option says nothing.
-    pub fn of(by: Vec<By>, since: Option<&str>, until: Option<&str>, top: Option<u64>) -> Result<Question> {
+    /// An option is invalid.
+    pub fn new(by: Vec<By>, since: Option<&str>, until: Option<&str>, top: Option<u64>) -> Result<Question> {
         let now = when::now();
         let mut period = Period::ALL;
         if let Some(since) = since {
@@ -381,14 +383,14 @@ impl Question {
         Ok(Question { by, period: Period::ALL, before, after, top: None })
     }
 
-    /// The time that its recordings lie in.
+    /// The period that contains all its recordings.
     fn all(&self) -> Period {
         let from = self.period.from.max(self.before.from.min(self.after.from));
         Period { from, to: self.period.to.min(self.before.to.max(self.after.to)) }
     }
 }
 
-/// The groups' columns under their names; the one there is without groups goes.
+/// The groups' columns under their names; without groups the placeholder column is removed.
 fn grouped(table: &Table, by: &[By]) -> Result<Table> {
     let mut columns: Vec<Column> = by.iter().map(|b| Column::text(&b.name, "the group")).collect();
     let rest: Vec<Column> = table.columns().iter().filter(|c| !is_key(&c.name)).cloned().collect();
@@ -420,7 +422,7 @@ fn is_key(name: &str) -> bool {
     name.strip_prefix('k').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// The root as another program on this machine finds it.
+/// The root as an absolute path, for other programs on this machine.
 fn absolute(store: &dyn Store) -> Result<String> {
     match store.directory() {
         None => Ok(store.root().into()),
@@ -455,6 +457,6 @@ mod tests {
         assert!(Question::of_change(Vec::new(), p("2026-11-10..12"), p("2026-11-12..")).is_err());
         let q = Question::of_change(Vec::new(), p("2026-11-10..12"), p("2026-11-14..")).unwrap();
         assert_eq!(q.all(), Period { from: p("2026-11-10").from, to: i64::MAX });
-        assert!(Question::of(Vec::new(), Some("1d"), Some("2d"), None).is_err());
+        assert!(Question::new(Vec::new(), Some("1d"), Some("2d"), None).is_err());
     }
 }

@@ -1,8 +1,8 @@
-//! Few large parts of many small ones.
+//! Merges many small parts into a few large ones.
 //!
-//! A journal names what is about to be done, then the large parts are written, then the small ones removed: nothing is
-//! lost at any moment, and while the journal is there rows may be there twice. Whoever finds a journal and nobody at work
-//! finishes it before they ask or add.
+//! A journal names the planned steps, then the large parts are written, then the small ones removed. No row
+//! is lost at any moment, but while the journal exists rows may be there twice. A process that finds a
+//! journal without a running compaction finishes it before it queries or adds.
 
 use std::any::Any;
 use std::collections::hash_map::Entry;
@@ -21,30 +21,31 @@ use crate::{Error, Result, when};
 
 const JOURNAL: &str = "compacting.json";
 
-/// Bytes of a table's day that make one part. A day of more stays in hours.
+/// The most bytes of a table's day in one part. A larger day stays in hours.
 const DAY: u64 = 64 << 20;
 
-/// Bytes of a table's month that make one part: so few that nobody gains by reading some of its days only.
+/// The most bytes of a table's month in one part: few enough that reading only some of its days saves
+/// nothing.
 const MONTH: u64 = 4 << 20;
 
-/// Parts beside each other that an addition puts together.
+/// The number of parts of a span from which an addition merges them.
 const FEW: usize = 8;
 
-/// Bytes of a table's day that an addition makes one part of, if it is over. More would cost more than the addition.
+/// The most bytes of a table's past day that an addition merges. More would cost more than the addition.
 const LITTLE: u64 = 1 << 20;
 
-/// Parts of more bytes are not written anew by an addition.
+/// Parts with more bytes are not rewritten by an addition.
 const LARGE: u64 = 4 << 20;
 
-/// How long is waited for those who hold the fleet.
+/// How long to wait for other processes that use the fleet.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a compaction is about to do.
+/// The plan of a compaction.
 #[derive(Serialize, Deserialize)]
 struct Journal {
-    /// Who, for people.
+    /// The process, for messages.
     by: String,
-    /// Each new part, and the parts whose rows it has.
+    /// Each new part, and the parts it replaces.
     steps: Vec<Step>,
 }
 
@@ -54,25 +55,25 @@ struct Step {
     old: Vec<String>,
 }
 
-/// Parts that become one.
+/// Parts to merge into one.
 struct Group {
     table: Kept,
     new: String,
     old: Vec<Part>,
 }
 
-/// How to compact.
+/// Options of a compaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Finishes what somebody else left in an object store, whoever they were.
+    /// Whether to finish a compaction that another process left in an object store.
     pub take_over: bool,
     /// Threads.
     pub threads: usize,
-    /// The time, microseconds since 1970: days and months that are not over are left in hours and days.
+    /// The time, microseconds since 1970: unfinished days and months stay in hours and days.
     pub now: i64,
 }
 
-/// What came of it.
+/// Result of a compaction.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Parts before.
@@ -81,10 +82,10 @@ pub struct Outcome {
     pub after: usize,
 }
 
-/// Keeps compactions off while the answer is kept. One that was cut off is finished first.
+/// Blocks compactions while the returned value exists. An interrupted one is finished first.
 ///
 /// # Errors
-/// Somebody compacts; or was cut off while they did, and this cannot be finished here.
+/// A compaction is running, or was interrupted and cannot be finished here.
 pub fn not_compacted(store: &dyn Store, hold: Hold) -> Result<Box<dyn Any + Send>> {
     let root = store.root();
     let begun = Instant::now();
@@ -92,7 +93,7 @@ pub fn not_compacted(store: &dyn Store, hold: Hold) -> Result<Box<dyn Any + Send
         if let Some(held) = store.lock(hold)? {
             let Some(journal) = store.get(JOURNAL)? else { return Ok(held) };
             drop(held);
-            // In a directory the lock tells that whoever wrote it is gone.
+            // In a directory, holding the lock proves that the writer of the journal has ended.
             let alone = match store.directory() {
                 Some(_) => store.lock(Hold::Alone)?,
                 None => None,
@@ -105,26 +106,26 @@ pub fn not_compacted(store: &dyn Store, hold: Hold) -> Result<Box<dyn Any + Send
                 None if begun.elapsed() < PATIENCE && store.directory().is_some() => {}
                 None => {
                     let by = serde_json::from_slice::<Journal>(&journal)
-                        .map_or_else(|_| "somebody".into(), |j| j.by);
+                        .map_or_else(|_| "another process".into(), |j| j.by);
                     return Err(Error::Fleet(format!(
-                        "{root} is being compacted by {by}; if that was cut off, `ncpu fleet compact {root}` finishes it"
+                        "{root} is being compacted by {by}; if that process was interrupted, `ncpu fleet compact {root}` finishes it"
                     )));
                 }
             }
         } else if begun.elapsed() >= PATIENCE {
             return Err(Error::Fleet(match hold {
-                Hold::Alone => format!("{root} is being added to or asked: try again when that is over"),
-                Hold::Ask | Hold::Add => format!("{root} is being compacted: try again when that is over"),
+                Hold::Alone => format!("{root} is in use by an addition or a query; try again later"),
+                Hold::Ask | Hold::Add => format!("{root} is being compacted; try again later"),
             }));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Makes few parts of many: of a day that is over one, of a month that is over and holds little one, else of each hour one.
+/// Merges parts: one for a past day, one for a past month with little data, otherwise one for each hour.
 ///
 /// # Errors
-/// A part cannot be read or written; then the next compaction goes on where this one was.
+/// A part cannot be read or written; the next compaction then continues where this one stopped.
 pub fn compact(store: &dyn Store, options: &Options) -> Result<Outcome> {
     let _held = match store.directory() {
         Some(_) => not_compacted(store, Hold::Alone)?,
@@ -144,7 +145,7 @@ pub fn compact(store: &dyn Store, options: &Options) -> Result<Outcome> {
             outcome.before = parts;
         }
         outcome.after = parts;
-        // Where somebody else took the names, it is theirs to go on.
+        // Another process took the names, and continues with them.
         if groups.is_empty() || parts >= last {
             return Ok(outcome);
         }
@@ -153,14 +154,15 @@ pub fn compact(store: &dyn Store, options: &Options) -> Result<Outcome> {
     }
 }
 
-/// An object store, where the journal itself keeps others off; what was left in it is finished where that is asked for.
+/// In an object store the journal itself blocks other processes; an interrupted compaction is finished on
+/// request.
 fn taken_over(store: &dyn Store, take_over: bool) -> Result<Box<dyn Any + Send>> {
     let root = store.root();
     let held = store.lock(Hold::Alone)?.ok_or_else(|| Error::Fleet(format!("{root} is being compacted")))?;
     if let Some(left) = store.get(JOURNAL)? {
         if !take_over {
             return Err(Error::Fleet(format!(
-                "{root} is being compacted, or was cut off: if it was, --take-over finishes it"
+                "{root} is being compacted, or the compaction was interrupted; in that case --take-over finishes it"
             )));
         }
         finish(store, &left)?;
@@ -171,9 +173,9 @@ fn taken_over(store: &dyn Store, take_over: bool) -> Result<Box<dyn Any + Send>>
     Ok(held)
 }
 
-/// What is to be made of the parts of a table.
+/// The groups to make of a table's parts.
 fn plan(store: &dyn Store, table: Kept, parts: Vec<Part>, now: i64) -> Result<Vec<Group>> {
-    let today = Span::of(now);
+    let today = Span::hour_at(now);
     let over = |span: &Span| match span {
         Span::Month(_) => *span < today.month(),
         Span::Day(_) => today.day().is_some_and(|today| *span < today),
@@ -202,7 +204,7 @@ fn plan(store: &dyn Store, table: Kept, parts: Vec<Part>, now: i64) -> Result<Ve
     Ok(groups)
 }
 
-/// Parts that become one of a span; nothing where there is one already.
+/// The parts of a span to merge into one; `None` if there is only one already.
 fn group(store: &dyn Store, table: Kept, span: &Span, old: Vec<Part>) -> Result<Option<Group>> {
     if old.len() < 2 {
         return Ok(None);
@@ -212,14 +214,15 @@ fn group(store: &dyn Store, table: Kept, span: &Span, old: Vec<Part>) -> Result<
     Ok(Some(Group { table, new: parts::name(table, span, number), old }))
 }
 
-/// Puts the small parts of these hours together after an addition to them, where nobody else is at the fleet: those of a
-/// day that is over and holds little, else those of an hour. A part is put together with others again once they hold half
-/// as much, so however recordings come, each is written anew a few times, not once for each that follows.
+/// Merges the small parts of these hours after an addition to them, unless another process uses the fleet:
+/// those of a past day with little data, otherwise those of an hour. A part is merged with others again once
+/// these have half its size. So each recording is rewritten a few times, and not once for each addition that
+/// follows.
 ///
 /// # Errors
 /// A part cannot be read or written.
 pub fn tidy(store: &dyn Store, hours: &[Span], options: &Options) -> Result<()> {
-    // Object stores cannot tell whether somebody asks.
+    // Object stores cannot tell whether queries are running.
     if store.directory().is_none() {
         return Ok(());
     }
@@ -250,10 +253,10 @@ pub fn tidy(store: &dyn Store, hours: &[Span], options: &Options) -> Result<()> 
     run(store, &groups, options.threads)
 }
 
-/// Those parts that are worth putting together: the smallest, and each that holds no more than twice all before it.
+/// The parts worth merging: the smallest, and each that is at most twice the size of all before it.
 fn small(mut parts: Vec<Part>) -> Vec<Part> {
     parts.sort_by_key(|p| p.bytes);
-    // A part of one recording is little but what every file has: its schema and its columns' places.
+    // Most of a part with one recording is the common overhead of files: its schema and its columns' places.
     let every = parts.first().map_or(0, |p| p.bytes - p.bytes / 16);
     let (mut sum, mut taken) = (0, 0);
     for part in parts.iter().take_while(|p| p.bytes <= LARGE) {
@@ -265,12 +268,12 @@ fn small(mut parts: Vec<Part>) -> Vec<Part> {
         taken += 1;
     }
     parts.truncate(if taken < FEW { 0 } else { taken });
-    // In the order of time again.
+    // Back in the order of time.
     parts.sort();
     parts
 }
 
-/// Makes one part of each group.
+/// Merges each group into one part.
 fn run(store: &dyn Store, groups: &[Group], threads: usize) -> Result<()> {
     if groups.is_empty() {
         return Ok(());
@@ -283,15 +286,15 @@ fn run(store: &dyn Store, groups: &[Group], threads: usize) -> Result<()> {
     if !store.put_new(JOURNAL, &journal)? {
         return Err(Error::Fleet(format!("{root} is being compacted by another process")));
     }
-    // Whoever begins to add from now on sees the journal.
+    // An addition that begins after this sees the journal.
     if let Some((_, who)) = store.adding()?.first() {
         store.remove(JOURNAL)?;
         return Err(Error::Fleet(format!(
-            "{root} is being added to by {who}: try again when that is over; if it was cut off, --take-over goes on"
+            "{root} is being added to by {who}; try again later, or with --take-over if that process was interrupted"
         )));
     }
     let done = each(threads, groups, &AtomicBool::new(false), |group| {
-        // What is gone somebody else has compacted.
+        // A missing part was compacted by another process.
         let Some(bytes) = together(store, group)? else { return Ok(()) };
         if store.put_new(&group.new, &bytes)? {
             group.old.iter().try_for_each(|p| store.remove(&p.name))?;
@@ -299,14 +302,14 @@ fn run(store: &dyn Store, groups: &[Group], threads: usize) -> Result<()> {
         Ok(())
     });
     if let Err(e) = done {
-        // Those that came to their end stay done; if this fails too, the journal is there for the next.
+        // Completed groups stay done; if this fails too, the next process finds the journal.
         let _ = finish(store, &journal);
         return Err(e);
     }
     store.remove(JOURNAL)
 }
 
-/// Finishes what a journal tells of: where the new part is there, the old ones go.
+/// Finishes the steps of a journal: where the new part exists, the old ones are removed.
 fn finish(store: &dyn Store, journal: &[u8]) -> Result<()> {
     let journal: Journal = serde_json::from_slice(journal)
         .map_err(|e| Error::Fleet(format!("{}/{JOURNAL} cannot be read: {e}", store.root())))?;
@@ -333,8 +336,8 @@ fn finish(store: &dyn Store, journal: &[u8]) -> Result<()> {
         if old.is_empty() || !left(&&step.new) {
             continue;
         }
-        // An addition may have been given this number first. Then it has other recordings, as it leaves out those that
-        // are there, and nothing was compacted yet.
+        // An addition may have been given this number first. The part then has other recordings, because an
+        // addition leaves out existing ones, and the old parts were not compacted yet.
         let Some(new) = store.get(&step.new)? else { continue };
         let new: HashSet<String> = tables::ids(&step.new, new)?.into_iter().collect();
         for name in old {
@@ -347,14 +350,14 @@ fn finish(store: &dyn Store, journal: &[u8]) -> Result<()> {
     store.remove(JOURNAL)
 }
 
-/// The rows of a group's parts, those of a recording next to each other; nothing where one of them is gone.
+/// The rows of a group's parts, sorted by recording; `None` if one part no longer exists.
 fn together(store: &dyn Store, group: &Group) -> Result<Option<Vec<u8>>> {
     let declared = group.table.columns();
     let mut out = Parquet::new(group.table)?;
     for part in &group.old {
         let Some(bytes) = store.get(&part.name)? else { return Ok(None) };
         tables::each(&part.name, bytes, |rows| {
-            // A column that a newer ncpu added would be lost.
+            // A column added by a newer ncpu would be lost.
             if let Some(strange) = rows.columns().iter().find(|c| !declared.iter().any(|d| d.name == c.name))
             {
                 return Err(Error::Fleet(format!(
@@ -375,7 +378,7 @@ fn same((found, declared): (&Column, &Column)) -> bool {
     (&found.name, found.ty) == (&declared.name, declared.ty)
 }
 
-/// Rows of an older ncpu, or whose columns are in another order, with the columns of today.
+/// Rows of an older ncpu, or with another order of columns, with today's columns.
 fn as_declared(table: Kept, old: &Table, declared: &[Column]) -> Table {
     let mut rows = table.builder();
     for r in 0..old.num_rows() {

@@ -1,5 +1,5 @@
-//! Copies of parts in S3, for an engine in this process, which does not reach them. Parts never change, so each is fetched
-//! once.
+//! Local copies of parts in S3, for an engine in this process, which cannot access S3. Parts never change, so
+//! each is fetched once.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,11 +10,11 @@ use crate::parts::Part;
 use crate::store::{self, Store};
 use crate::{Error, Result};
 
-/// The copies of these parts, fetched where they are not there yet.
+/// The copies of these parts; missing ones are fetched.
 ///
 /// # Errors
-/// A part cannot be fetched, or its copy not be written.
-pub fn of(store: &dyn Store, parts: &[Part]) -> Result<Vec<PathBuf>> {
+/// A part cannot be fetched, or its copy cannot be written.
+pub fn fetch(store: &dyn Store, parts: &[Part]) -> Result<Vec<PathBuf>> {
     let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
     let cache = cache
@@ -31,9 +31,9 @@ pub fn of(store: &dyn Store, parts: &[Part]) -> Result<Vec<PathBuf>> {
         if std::fs::symlink_metadata(&path).is_ok_and(|m| m.is_file() && m.len() == part.bytes) {
             return Ok(());
         }
-        let bytes = store
-            .get(&part.name)?
-            .ok_or_else(|| Error::Fleet(format!("{}/{} went away: ask again", store.root(), part.name)))?;
+        let bytes = store.get(&part.name)?.ok_or_else(|| {
+            Error::Fleet(format!("{}/{} no longer exists; run the query again", store.root(), part.name))
+        })?;
         let directory = path.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(directory)
             .and_then(|()| ncpu_files::NewFile::write(&path, ncpu_files::PRIVATE, &bytes))
@@ -48,11 +48,12 @@ pub fn of(store: &dyn Store, parts: &[Part]) -> Result<Vec<PathBuf>> {
         }
         Ok(())
     };
-    // What takes time is waiting for the server.
+    // Most of the time is spent waiting for the server.
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..8).map(|_| scope.spawn(run)).collect();
         workers.into_iter().try_for_each(|w| {
-            w.join().unwrap_or_else(|_| Err(Error::Fleet("a thread of ncpu died; please report it".into())))
+            w.join()
+                .unwrap_or_else(|_| Err(Error::Fleet("a thread of ncpu panicked; please report it".into())))
         })
     })?;
     Ok(parts.iter().map(|p| place.join(&p.name)).collect())

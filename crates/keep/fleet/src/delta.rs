@@ -1,5 +1,5 @@
-//! A Delta log beside the parts (the Delta protocol, version 1 of reader and 2 of writer): engines that read one see a
-//! compaction at once or not at all, and need not list directories.
+//! A Delta log beside the parts (the Delta protocol, version 1 of reader and 2 of writer): engines that read
+//! the log see a compaction as a whole or not at all, and need not list directories.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,16 +11,16 @@ use crate::store::{Hold, Store};
 use crate::tables::Kept;
 use crate::{Error, Result, compact, when};
 
-/// How often somebody else may be quicker.
+/// The most attempts when other processes write the log first.
 const TRIES: usize = 50;
 
-/// Files of a table by the log.
+/// Files of a table, according to the log.
 struct Logged {
     version: Option<u64>,
     files: BTreeSet<String>,
 }
 
-/// Brings the log of every table up to the parts that are there; how many entries that took.
+/// Updates the log of every table to the existing parts; returns the number of new entries.
 ///
 /// # Errors
 /// The fleet cannot be read or written.
@@ -60,7 +60,7 @@ fn update_table(store: &dyn Store, table: Kept) -> Result<usize> {
             return Ok(count);
         }
     }
-    Err(Error::Fleet(format!("{}: others write the Delta log all the time", store.root())))
+    Err(Error::Fleet(format!("{}: other processes keep writing the Delta log", store.root())))
 }
 
 /// Whether a table has a log.
@@ -71,10 +71,10 @@ pub fn kept(store: &dyn Store) -> Result<bool> {
     Ok(!store.list(&format!("{}/_delta_log", Kept::Recordings.name()))?.is_empty())
 }
 
-/// Whether there is a log, and it has the very parts that there are.
+/// Whether a log exists and lists exactly the existing parts.
 ///
 /// # Errors
-/// The fleet cannot be read; or the log is not up to date.
+/// The fleet cannot be read, or the log is not up to date.
 pub fn current(store: &dyn Store, table: Kept, parts: &[Part]) -> Result<bool> {
     let logged = logged(store, table)?;
     if logged.version.is_none() {
@@ -83,7 +83,7 @@ pub fn current(store: &dyn Store, table: Kept, parts: &[Part]) -> Result<bool> {
     let there: BTreeSet<String> = parts.iter().map(|p| below(table, &p.name)).collect();
     if there != logged.files {
         return Err(Error::Fleet(format!(
-            "the Delta log of {} is not up to date: `ncpu fleet delta {0}` brings it up",
+            "the Delta log of {} is not up to date; `ncpu fleet delta {0}` updates it",
             store.root()
         )));
     }
@@ -119,7 +119,7 @@ fn logged(store: &dyn Store, table: Kept) -> Result<Logged> {
     Ok(logged)
 }
 
-/// What a log begins with.
+/// The first entry of a log.
 fn begin(table: Kept, now: i64) -> Result<[Value; 2]> {
     let field = |name: &str, ty: &str| json!({"name": name, "type": ty, "nullable": true, "metadata": {}});
     let mut fields: Vec<Value> = table

@@ -1,4 +1,4 @@
-//! Engines that answer SQL, reached through ADBC: DuckDB's library in this process, or a Flight SQL server.
+//! SQL engines, accessed through ADBC: DuckDB's library in this process, or a Flight SQL server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use ncpu_table::Table;
 
 use crate::{Error, Result, install, when};
 
-/// DuckDB's versions that this was tested with begin so.
+/// The start of the tested DuckDB versions.
 pub const TESTED: &str = "v1.5.";
 
-/// Memory that DuckDB may take; what is more goes to files.
+/// DuckDB's memory limit; beyond it DuckDB uses files.
 const MEMORY: &str = "1500MB";
 
-/// Who is asked.
+/// The kind of engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// DuckDB, by its library.
@@ -33,16 +33,16 @@ pub enum Kind {
 pub struct Engine {
     kind: Kind,
     connection: ManagedConnection,
-    /// What its user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
 impl Kind {
-    /// What `--engine` names.
+    /// Parses the value of `--engine`.
     ///
     /// # Errors
-    /// It names nothing, or DuckDB is not there.
-    pub fn of(name: &str) -> Result<Kind> {
+    /// The value is invalid, or DuckDB does not exist.
+    pub fn parse(name: &str) -> Result<Kind> {
         if name.starts_with("grpc://") || name.starts_with("grpc+tls://") {
             return Ok(Kind::Flight(name.into()));
         }
@@ -50,19 +50,19 @@ impl Kind {
             "duckdb" => Ok(Kind::Duckdb(install::find()?)),
             path if path.contains('/') && !path.contains("://") => Ok(Kind::Duckdb(path.into())),
             other => Err(Error::Usage(format!(
-                "--engine {other}: give duckdb, the path of its library, or grpc://HOST:PORT"
+                "unknown --engine {other}; expected duckdb, the path of its library, or grpc://HOST:PORT"
             ))),
         }
     }
 }
 
 impl Kind {
-    /// That it cannot be connected to.
+    /// The error of a failed connection.
     fn refused(&self, e: &dyn std::fmt::Display) -> Error {
         let why = first(&e.to_string());
         Error::Engine(match self {
-            Kind::Duckdb(path) => format!("{} is no DuckDB that can be loaded: {why}", path.display()),
-            Kind::Flight(uri) => format!("{uri}: no engine answers there, or one without workers: {why}"),
+            Kind::Duckdb(path) => format!("{} cannot be loaded as DuckDB: {why}", path.display()),
+            Kind::Flight(uri) => format!("{uri}: no engine answers, or it has no workers: {why}"),
         })
     }
 }
@@ -71,7 +71,7 @@ impl Engine {
     /// Connects to an engine.
     ///
     /// # Errors
-    /// It is not there, or is no such engine.
+    /// It does not exist, or is not such an engine.
     pub fn open(kind: Kind) -> Result<Engine> {
         let driver = match &kind {
             Kind::Duckdb(path) if !path.exists() => {
@@ -87,7 +87,7 @@ impl Engine {
         Engine::over(driver, kind)
     }
 
-    /// Connects to an engine by a driver that is loaded.
+    /// Connects to an engine by a loaded driver.
     ///
     /// # Errors
     /// As [`Engine::open`].
@@ -105,7 +105,7 @@ impl Engine {
                 if !version.starts_with(TESTED) {
                     engine.notes.push(format!("DuckDB is {version}; {TESTED}x was tested"));
                 }
-                // Nothing is fetched behind the user's back, and a fleet's files are all that is read.
+                // DuckDB must not download anything, and must read only the fleet's files.
                 for set in [
                     format!("SET memory_limit = '{MEMORY}'"),
                     "SET autoinstall_known_extensions = false".into(),
@@ -117,7 +117,7 @@ impl Engine {
                 }
             }
             Kind::Flight(_) => {
-                // The driver connects when it is asked something.
+                // The driver connects at the first query.
                 let answer = engine.ask("version", "SELECT 1 AS one");
                 answer.map_err(|e| engine.kind.refused(&e))?;
             }
@@ -125,12 +125,12 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Which kind it is.
+    /// Its kind.
     pub fn kind(&self) -> &Kind {
         &self.kind
     }
 
-    /// What it calls its version.
+    /// Its version, in its own words.
     ///
     /// # Errors
     /// It does not answer.
@@ -139,17 +139,17 @@ impl Engine {
         Ok(table.text(0, "version").unwrap_or("unknown").to_string())
     }
 
-    /// Asks something.
+    /// Runs a query.
     ///
     /// # Errors
-    /// It refuses, or is gone.
+    /// The engine refuses, or is unreachable.
     pub fn ask(&mut self, name: &str, sql: &str) -> Result<Table> {
         let who = match &self.kind {
             Kind::Duckdb(_) => "DuckDB".to_string(),
             Kind::Flight(uri) => uri.clone(),
         };
         let failed = |e: &dyn std::fmt::Display| Error::Engine(format!("{who}: {}", first(&e.to_string())));
-        // Its error also prints the status fields of the driver interface, which DuckDB leaves at zero.
+        // The error also prints the status fields of the driver interface, which DuckDB leaves at zero.
         let refused = |e: adbc_core::error::Error| failed(&e.message);
         let mut statement = self.connection.new_statement().map_err(refused)?;
         statement.set_sql_query(sql).map_err(refused)?;
@@ -161,7 +161,7 @@ impl Engine {
     }
 }
 
-/// The driver of Flight SQL: of a variable, or as ADBC finds its drivers by name.
+/// The driver of Flight SQL: from an environment variable, or found by name as ADBC finds its drivers.
 fn flight_driver() -> Result<ManagedDriver> {
     let own = std::env::var_os("NCPU_FLIGHTSQL").map(PathBuf::from).or_else(|| {
         let kept = install::directory()?.join("libadbc_driver_flightsql.so");
@@ -189,7 +189,7 @@ fn flight_driver() -> Result<ManagedDriver> {
     })
 }
 
-/// The first lines of what an engine says, without its traces.
+/// The first lines of an engine's error, without stack traces.
 fn first(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).take(4).collect();
     let text = lines.join(" ");
@@ -199,12 +199,12 @@ fn first(text: &str) -> String {
     }
 }
 
-/// A text in SQL.
+/// A string literal of SQL.
 pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// A directory's files in DuckDB's patterns.
+/// A directory's files as a pattern of DuckDB.
 pub fn literal(path: &Path) -> String {
     let mut out = String::new();
     for c in path.display().to_string().chars() {
@@ -235,7 +235,7 @@ fn table(name: &str, fields: &[Field], batches: &[RecordBatch]) -> ncpu_table::R
     Table::from_batch(name, batch)
 }
 
-/// Parts of one column, each of texts, whole numbers or numbers, as one array; of numbers where one part has them.
+/// Chunks of one column, each of texts, integers or floats, as one array; of floats if one chunk has floats.
 fn joined(parts: &[ArrayRef]) -> ArrayRef {
     let is = |ty: DataType| move |a: &ArrayRef| *a.data_type() == ty;
     if parts.is_empty() || parts.iter().any(is(DataType::Utf8)) {
@@ -312,7 +312,7 @@ fn plain(array: &ArrayRef) -> ncpu_table::Result<ArrayRef> {
         DataType::Null => Arc::new((0..array.len()).map(|_| None::<&str>).collect::<StringArray>()),
         other => {
             return Err(ncpu_table::Error::Foreign(format!(
-                "the answer has a column of type {other}; make texts or numbers of it, as in CAST(x AS STRING)"
+                "the answer has a column of type {other}; cast it to text or a number, as in CAST(x AS STRING)"
             )));
         }
     })

@@ -1,4 +1,4 @@
-//! Finding DuckDB's library, and fetching it from the npm registry.
+//! Finds DuckDB's library, or fetches it from the npm registry.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha512};
 
 use crate::{Error, Result};
 
-/// The package that is fetched.
+/// The version that is fetched.
 const VERSION: &str = "1.5.6-r.1";
 
 /// Its names by processor, and its checksums as the registry states them.
@@ -25,10 +25,10 @@ const PACKAGES: [(&str, &str, &str); 1] = [(
 /// The library in it.
 const LIBRARY: &str = "libduckdb.so";
 
-/// Bytes that the package and its library may have.
+/// The most bytes of the package and of its library.
 const MOST: u64 = 512 << 20;
 
-/// Where engines are kept: `$XDG_DATA_HOME/ncpu/engines`, or that below `~/.local/share`.
+/// The directory of engines: `$XDG_DATA_HOME/ncpu/engines`, or `~/.local/share/ncpu/engines`.
 pub fn directory() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let data = set("XDG_DATA_HOME").filter(|p| p.is_absolute());
@@ -36,10 +36,10 @@ pub fn directory() -> Option<PathBuf> {
     Some(data.join("ncpu/engines"))
 }
 
-/// The library: of `NCPU_DUCKDB`, fetched before, or installed on the machine.
+/// The library: from `NCPU_DUCKDB`, fetched before, or installed on the machine.
 ///
 /// # Errors
-/// It is not there.
+/// It does not exist.
 pub fn find() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("NCPU_DUCKDB").filter(|v| !v.is_empty()) {
         let path = PathBuf::from(path);
@@ -55,25 +55,25 @@ pub fn find() -> Result<PathBuf> {
     own.into_iter().chain(beside).chain(machines).find(|path| path.exists()).ok_or_else(|| {
         Error::Engine(
             "there is no DuckDB: `ncpu fleet engine install` fetches it, NCPU_DUCKDB names its libduckdb.so, and \
-             --engine grpc://HOST:PORT asks a server"
+             --engine grpc://HOST:PORT uses a server"
                 .into(),
         )
     })
 }
 
-/// Fetches the library, or takes it out of a package that was fetched before; where it is now.
+/// Fetches the library, or extracts it from a package that was fetched before; returns its path.
 ///
 /// # Errors
-/// There is none for this processor, it cannot be fetched or written, or it is not what it should be.
+/// None is known for this processor, it cannot be fetched or written, or its checksum is wrong.
 pub fn install(from: Option<&Path>, registry: &str) -> Result<PathBuf> {
     let machine = std::env::consts::ARCH;
     let (_, package, checksum) = PACKAGES.iter().find(|p| p.0 == machine).ok_or_else(|| {
         Error::Engine(format!(
-            "no DuckDB is known for {machine}: build libduckdb.so or take it from your distribution, and set NCPU_DUCKDB"
+            "no DuckDB package is known for {machine}: build libduckdb.so or take it from your distribution, and set NCPU_DUCKDB"
         ))
     })?;
     let place = directory()
-        .ok_or_else(|| Error::Engine("neither XDG_DATA_HOME nor HOME says where to keep it".into()))?
+        .ok_or_else(|| Error::Engine("no directory for the library: set XDG_DATA_HOME or HOME".into()))?
         .join(format!("duckdb-{VERSION}"));
     let (name, bytes) = match from {
         Some(file) => {
@@ -111,7 +111,7 @@ fn fetch(url: &str) -> Result<Vec<u8>> {
         Error::store(
             url,
             "fetch",
-            format!("{e}; where there is no network, --from takes a package fetched elsewhere"),
+            format!("{e}; without a network, use --from with a package fetched elsewhere"),
         )
     };
     let agent = ureq::Agent::config_builder()
@@ -124,7 +124,8 @@ fn fetch(url: &str) -> Result<Vec<u8>> {
     answer.into_body().with_config().limit(MOST).read_to_vec().map_err(|e| failed(&e))
 }
 
-/// Whom to trust: the authorities of `SSL_CERT_FILE` where it is set, as for other programs, else the built-in ones.
+/// Trusted authorities: those of `SSL_CERT_FILE` if it is set, as in other programs, otherwise the built-in
+/// ones.
 pub(crate) fn tls() -> ureq::tls::TlsConfig {
     use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
     let own = std::env::var_os("SSL_CERT_FILE").and_then(|file| std::fs::read(file).ok());
@@ -153,5 +154,5 @@ fn unpacked(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
             return Ok(library);
         }
     }
-    Err(std::io::Error::other(format!("it has no {LIBRARY}")))
+    Err(std::io::Error::other(format!("the package lacks {LIBRARY}")))
 }

@@ -1,4 +1,4 @@
-//! Labels of machines: what their owner calls them. In a row they are one text, `;rack=7;type=web;`, keys in order.
+//! Labels of machines, chosen by their owner. In a row they are one text, `;rack=7;type=web;`, sorted by key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -20,14 +20,14 @@ impl Labels {
     /// Adds a label; a later one of the same key replaces the first.
     ///
     /// # Errors
-    /// The key is none.
+    /// The key is invalid.
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
         if !is_key(key) {
             return Err(Error::Usage(format!(
                 "`{key}` cannot name a label: use 1 to 64 of a-z A-Z 0-9 _ - ."
             )));
         }
-        // What parts labels cannot stand in one.
+        // Separators of labels must not occur in a value.
         let value = value.replace('%', "%25").replace(';', "%3B").replace('=', "%3D");
         self.0.insert(key.into(), value);
         Ok(())
@@ -36,7 +36,7 @@ impl Labels {
     /// Adds `KEY=VALUE`.
     ///
     /// # Errors
-    /// It is not written so.
+    /// The text has another form.
     pub fn assign(&mut self, text: &str) -> Result<()> {
         let (key, value) = text.split_once('=').ok_or_else(|| {
             Error::Usage(format!("invalid label `{text}`; expected KEY=VALUE, as in type=web"))
@@ -44,14 +44,14 @@ impl Labels {
         self.set(key, value)
     }
 
-    /// These, and those of `more`, which take precedence.
+    /// These labels and those of `more`, which take precedence.
     pub fn with(&self, more: Option<&Labels>) -> Labels {
         let mut all = self.0.clone();
         all.extend(more.into_iter().flat_map(|l| l.0.clone()));
         Labels(all)
     }
 
-    /// As a row has them; empty where there are none.
+    /// The text of a row; empty without labels.
     pub fn text(&self) -> String {
         let mut out = String::new();
         for (key, value) in &self.0 {
@@ -64,7 +64,7 @@ impl Labels {
     }
 }
 
-/// The value of a label as people wrote it.
+/// The original value of a label.
 pub fn decoded(value: &str) -> String {
     value.replace("%3D", "=").replace("%3B", ";").replace("%25", "%")
 }
@@ -74,12 +74,12 @@ pub fn keys(text: &str) -> impl Iterator<Item = &str> {
     pairs(text).map(|(key, _)| key)
 }
 
-/// The labels of a row, with their values as people wrote them.
+/// The labels of a row, with their original values.
 pub fn pairs(text: &str) -> impl Iterator<Item = (&str, String)> {
     text.split(';').filter_map(|pair| pair.split_once('=')).map(|(key, value)| (key, decoded(value)))
 }
 
-/// SQL for the value of a label; empty where a row has none.
+/// SQL for the value of a label; empty if a row lacks it.
 pub fn sql(key: &str) -> String {
     format!("split_part(split_part(labels, ';{key}=', 2), ';', 1)")
 }
@@ -87,7 +87,7 @@ pub fn sql(key: &str) -> String {
 /// Labels by host, from comma-separated values.
 ///
 /// # Errors
-/// The file cannot be read, has no column `host` first, or names a label that can be none.
+/// The file cannot be read, its first column is not `host`, or it contains an invalid label.
 pub fn by_host(path: &Path) -> Result<HashMap<String, Labels>> {
     let wrong = |why: String| Error::Usage(format!("--labels {}: {why}", path.display()));
     let text = ncpu_files::text(path).map_err(|e| wrong(e.to_string()))?;
@@ -106,7 +106,7 @@ pub fn by_host(path: &Path) -> Result<HashMap<String, Labels>> {
         let host = cells[0].to_string();
         if out.insert(host.clone(), labels).is_some() {
             let line = cells.position().map_or(0, csv::Position::line);
-            return Err(wrong(format!("line {line}: host `{host}` has a line already")));
+            return Err(wrong(format!("line {line}: duplicate host `{host}`")));
         }
     }
     Ok(out)
@@ -142,7 +142,7 @@ mod tests {
             ("type\nx\n", "`host` first"),
             ("host,t\na\n", "line: 2"),
             ("host,a b\nx,y\n", "`a b`"),
-            ("host,t\na,x\nb,x\na,y\n", "line 4: host `a` has a line already"),
+            ("host,t\na,x\nb,x\na,y\n", "line 4: duplicate host `a`"),
         ] {
             std::fs::write(&file, text).unwrap();
             let error = by_host(&file).unwrap_err().to_string();

@@ -1,16 +1,18 @@
-//! Many recordings as one table: rolled up, laid out for query engines, and asked through ADBC.
+//! Many recordings as one table: rolled up, laid out for query engines, and queried through ADBC.
 //!
 //! A fleet is a directory or a prefix in an object store with a directory per table and below it
-//! `date=…/hour=…/part-N.parquet`. A part never changes. It is put in place under the next free number, and only if
-//! that is still free; whoever finds it taken reads what came in between and leaves out what is there already. So any
-//! number of writers lose and double nothing without a lock, and a rerun adds nothing.
+//! `date=…/hour=…/part-N.parquet`. A part never changes. It is put in place under the next free number, and
+//! only if that number is still free. A writer that finds it taken reads the parts written meanwhile and
+//! leaves out the recordings in them. So any number of writers lose and double nothing without a lock, and a
+//! rerun adds nothing.
 //!
-//! Recordings are rolled up: no times, sums by kind in whole microseconds, host and labels in every row. Whole numbers sum to the same
-//! in any order, so that every engine gives the same digits, and shares are quotients of such sums. Each table takes its own number
-//! (`link`, `If-None-Match: *`), the table `recordings` last, so that running an addition again completes it where it was cut off.
-//! Questions are files of SQL (`sql/`) that DuckDB and Sail take alike; verdicts (`regress`, `outliers`) are reached in Rust from their
-//! rows. `ncpu` itself holds no engine and no client of S3: it checks the arguments and executes `ncpu-fleet`, which loads an engine's
-//! ADBC driver at run time.
+//! Recordings are rolled up: no times, sums by kind in whole microseconds, host and labels in every row.
+//! Whole numbers have the same sum in any order, so every engine gives the same digits, and shares are
+//! quotients of such sums. Each table takes its own number (`link`, `If-None-Match: *`), the table
+//! `recordings` last, so running an addition again completes an interrupted one. Questions are SQL files
+//! (`sql/`) that DuckDB and Sail accept alike; verdicts (`regress`, `outliers`) are computed in Rust from
+//! their rows. `ncpu` itself contains neither an engine nor a client of S3: it checks the arguments and
+//! executes `ncpu-fleet`, which loads an engine's ADBC driver at run time.
 
 pub mod add;
 pub mod answers;
@@ -33,34 +35,34 @@ pub mod when;
 
 use std::path::PathBuf;
 
-/// What can go wrong with a fleet.
+/// Errors of a fleet.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An option or argument says nothing.
+    /// An option or argument is invalid.
     #[error("{0}")]
     Usage(String),
-    /// A fleet is not what it should be.
+    /// A fleet is not in the expected state.
     #[error("{0}")]
     Fleet(String),
-    /// A recording cannot be taken.
+    /// A recording cannot be added.
     #[error("{}: {why}", path.display())]
     Recording {
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// A file or object cannot be read or written.
     #[error("{name}: cannot {action}: {why}")]
     Store {
-        /// Which one.
+        /// Its name.
         name: String,
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
-        /// What the system or the server said.
+        /// The error of the system or the server.
         why: String,
     },
-    /// The engine failed, or is not there.
+    /// The engine failed, or does not exist.
     #[error("{0}")]
     Engine(String),
 }

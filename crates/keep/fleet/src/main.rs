@@ -22,10 +22,10 @@ use ncpu_fleet_args::{
 };
 use out::say;
 
-/// Recordings left out that are named; more are counted.
+/// The number of left-out recordings that are named; further ones are only counted.
 const NAMED: usize = 20;
 
-/// The stack that arguments and answers are made for. `ulimit -s` may leave much less.
+/// The stack size for arguments and answers. `ulimit -s` may leave much less.
 const STACK: usize = 8 << 20;
 
 fn main() -> ExitCode {
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     if limit.is_none_or(|bytes| bytes >= STACK as u64) {
         return command_line();
     }
-    // The stack of a thread has no limit.
+    // A thread's stack is not limited by it.
     match std::thread::Builder::new().stack_size(STACK).spawn(command_line).map(|thread| thread.join()) {
         Ok(joined) => joined.unwrap_or(ExitCode::FAILURE),
         Err(e) => {
@@ -84,7 +84,7 @@ fn run(command: FleetCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Set by Ctrl-C and the like: what is under way is finished, and nothing more begun.
+/// Set by SIGINT and similar signals: work in progress is finished, and no more is begun.
 fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM, rustix::process::Signal::HUP]
@@ -107,10 +107,10 @@ fn add(args: &AddArgs) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.labels {
         options.by_host = labels::by_host(file)?;
     }
-    // They wait for the disk, or for S3, much of the time.
+    // The threads wait for the disk, or for S3, much of the time.
     options.threads = threads(args.threads, 4);
     let store = store::open_or_make(&args.root, args.mode)?;
-    // Engines that read a log miss what was put together since it was written.
+    // Engines that read a log miss parts that were merged since it was written.
     options.tidy = !args.no_compact && (args.delta || !delta::kept(store.as_ref())?);
     let stop = stop_on_signals()?;
     let begun = std::time::Instant::now();
@@ -134,7 +134,7 @@ fn add(args: &AddArgs) -> anyhow::Result<ExitCode> {
         ));
     }
     if let Some(why) = &outcome.untidy {
-        say(&format!("ncpu fleet: small files were left as they are: {why}"));
+        say(&format!("ncpu fleet: small parts were not merged: {why}"));
     }
     if args.delta && !outcome.stopped {
         delta::update(store.as_ref())?;
@@ -150,7 +150,7 @@ fn add(args: &AddArgs) -> anyhow::Result<ExitCode> {
         say("ncpu fleet: stopped; run it again to add the rest");
         return Ok(ExitCode::from(130));
     }
-    // Among thousands some are always bad; that none could be taken is a failure.
+    // Among thousands some are always invalid; if none could be added it is a failure.
     let nothing = outcome.added + outcome.known == 0;
     Ok(if nothing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -182,7 +182,7 @@ fn question(
     ask: impl Fn(&mut Asked, &Question) -> ncpu_fleet::Result<ncpu_table::Table>,
 ) -> anyhow::Result<ExitCode> {
     let by = ask::by(&args.by)?;
-    let question = Question::of(by, args.since.as_deref(), args.until.as_deref(), args.top)?;
+    let question = Question::new(by, args.since.as_deref(), args.until.as_deref(), args.top)?;
     if let Some(code) = explained(&args.scope, &question, template)? {
         return Ok(code);
     }
@@ -213,7 +213,7 @@ fn onion(args: &AskArgs) -> anyhow::Result<ExitCode> {
     let Some(file) = args.rows.html.as_ref().filter(|_| !args.scope.explain) else {
         return question(args, include_str!("../sql/onion.sql"), answers::onion);
     };
-    let question = Question::of(ask::by(&args.by)?, args.since.as_deref(), args.until.as_deref(), args.top)?;
+    let question = Question::new(ask::by(&args.by)?, args.since.as_deref(), args.until.as_deref(), args.top)?;
     let mut asked = Asked::open(&args.scope)?;
     let text = page::page(&mut asked, &question)?;
     out::file(file, args.rows.mode, text.as_bytes())?;
@@ -245,7 +245,7 @@ fn regress(args: &RegressArgs) -> anyhow::Result<ExitCode> {
 
 fn outliers(args: &OutliersArgs) -> anyhow::Result<ExitCode> {
     let by = ask::by(&args.by)?;
-    let question = Question::of(by, args.since.as_deref(), args.until.as_deref(), None)?;
+    let question = Question::new(by, args.since.as_deref(), args.until.as_deref(), None)?;
     if args.scope.explain {
         let by = if question.by.is_empty() { ask::by(&outliers::BY.map(String::from))? } else { question.by };
         let asked = Asked::open(&args.scope)?;
@@ -270,7 +270,7 @@ fn sql(args: &SqlArgs) -> anyhow::Result<ExitCode> {
         out::put(&views.iter().map(|v| format!("{v};\n")).collect::<String>())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let table = asked.own(&args.sql)?;
+    let table = asked.query(&args.sql)?;
     notes(&asked.notes);
     answered(&args.rows, table, &asked)
 }
@@ -282,7 +282,7 @@ fn compact(args: &CompactArgs) -> anyhow::Result<ExitCode> {
     if args.delta {
         delta::update(store.as_ref())?;
     }
-    say(&format!("ncpu fleet: {} parts where {} were", outcome.after, outcome.before));
+    say(&format!("ncpu fleet: {} parts instead of {}", outcome.after, outcome.before));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,5 +1,5 @@
-//! What is printed and written: tables to standard output or `--output`, words to standard error. No text of others
-//! reaches a terminal as it is.
+//! Output: tables to standard output or `--output`, messages to standard error. Foreign text is escaped
+//! before it reaches a terminal.
 
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::Path;
@@ -10,12 +10,12 @@ use ncpu_files::NewFile;
 use ncpu_fleet_args::Rows;
 use ncpu_table::{Format, Printer, Table, safe};
 
-/// One line on standard error. That it cannot be written is no reason to fail.
+/// Prints one line to standard error. A write error is ignored.
 pub fn say(words: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", safe::line(words));
 }
 
-/// What is under way, in one line that is written over, where somebody watches.
+/// Shows progress in one line that is overwritten, if standard error is a terminal.
 pub fn progress(words: &str) {
     let mut err = std::io::stderr().lock();
     if err.is_terminal() {
@@ -33,12 +33,12 @@ pub fn put(text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A file that appears whole or not at all.
+/// Writes a file that appears whole or not at all.
 pub fn file(path: &Path, mode: u32, bytes: &[u8]) -> anyhow::Result<()> {
     NewFile::write(path, mode, bytes).with_context(|| format!("writing {}", path.display()))
 }
 
-/// Prints a table as it was asked for.
+/// Prints a table in the requested format.
 pub fn table(rows: &Rows, table: Table) -> anyhow::Result<()> {
     let table = rows.select().apply(table)?;
     let Some(path) = &rows.output else {
@@ -61,7 +61,7 @@ fn print<W: Write + Send>(out: W, format: Format, width: usize, table: &Table) -
     Ok(())
 }
 
-/// Columns of the terminal; a pipe has no edge.
+/// Columns of the terminal; a pipe has no limit.
 fn width() -> usize {
     if let Some(columns) = std::env::var("COLUMNS").ok().and_then(|s| s.parse().ok()).filter(|&n| n > 0) {
         return columns;
@@ -73,12 +73,12 @@ fn width() -> usize {
     }
 }
 
-/// What is wrong with the arguments, or the help that was asked for.
+/// Prints an error of the arguments, or the requested help.
 pub fn usage(e: &clap::Error) -> ExitCode {
     let text = e.render();
     if e.use_stderr() {
         let text = text.to_string();
-        // As all other errors begin.
+        // In the form of all other errors.
         let text = text.strip_prefix("error: ").map_or(text.clone(), |rest| format!("ncpu fleet: {rest}"));
         let _ = write!(std::io::stderr().lock(), "{}", safe::block(&text));
         return ExitCode::from(2);
@@ -87,7 +87,7 @@ pub fn usage(e: &clap::Error) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Whether the reader of our output went away.
+/// Whether the reader of our output closed it.
 pub fn broken_pipe(e: &anyhow::Error) -> bool {
     e.chain().any(|cause| {
         cause.downcast_ref::<ncpu_table::Error>().is_some_and(ncpu_table::Error::is_broken_pipe)

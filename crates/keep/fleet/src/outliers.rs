@@ -1,7 +1,9 @@
-//! Machines unlike their kin: those of the same kernel, processor, size and labels.
+//! Outliers: machines that differ from their kin, the machines with the same kernel, processor, size and
+//! labels.
 //!
-//! A machine is compared with the middle of its kin, layer by layer and lock by lock, in units of their spread; both are
-//! medians, so that outliers do not hide each other. How far off is too far follows from the number of comparisons.
+//! A machine is compared with the median of its kin, layer by layer and lock by lock, in units of their
+//! spread. Both are medians, so outliers do not hide each other. The threshold follows from the number of
+//! comparisons.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,17 +13,17 @@ use ncpu_table::{Column, Kind, Table, Unit};
 use crate::ask::{self, Asked, By, Question};
 use crate::{Result, labels};
 
-/// Kin that are needed for a machine to be unlike them.
+/// The least number of kin for a comparison.
 pub const FEWEST: usize = 8;
 
-/// The spread is taken to be at least this part of the least difference that is told: kin that agree to a hair would
-/// make an outlier of anyone.
+/// The spread is at least this part of the least reported difference: otherwise nearly equal kin would make
+/// every machine an outlier.
 const SPREAD: f64 = 0.1;
 
-/// A machine that is unlike its kin.
+/// A machine that differs from its kin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outlier {
-    /// What it has in common with its kin.
+    /// The values that it shares with its kin.
     pub group: Vec<String>,
     /// Its name.
     pub host: String,
@@ -29,20 +31,20 @@ pub struct Outlier {
     pub subject: (String, String),
     /// Its share of its capacity.
     pub share: f64,
-    /// The middle of its kin's.
+    /// The median of its kin.
     pub middle: f64,
-    /// How many spreads it is off.
+    /// Its distance in spreads.
     pub off: f64,
-    /// How many kin there are, itself among them.
+    /// The number of its kin, including itself.
     pub kin: usize,
 }
 
-/// What is unlike.
+/// Result of a search for outliers.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
-    /// Those that are, most unlike first.
+    /// The outliers, largest distance first.
     pub outliers: Vec<Outlier>,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
@@ -64,10 +66,10 @@ impl Machine {
 
 /// Machines that are compared with each other.
 struct Kin<'a> {
-    /// The values they have in common.
+    /// The values that they share.
     group: Vec<String>,
     machines: Vec<&'a Machine>,
-    /// Those that have no closer kin: only they are judged here.
+    /// Machines without closer kin: only they are judged here.
     judged: Vec<bool>,
 }
 
@@ -80,8 +82,8 @@ impl Kin<'_> {
 /// The columns in which kin agree by default.
 pub const BY: [&str; 4] = ["kernel", "cpu_model", "cpus", "labels"];
 
-/// Asks for machines that are off by at least `least` of capacity. Without groups in the question, kin agree in all of
-/// [`BY`] that leaves at least [`FEWEST`] of them.
+/// Queries the machines that differ by at least `least` of capacity. Without groups in the question, kin
+/// agree in as many of [`BY`] as leaves at least [`FEWEST`] of them.
 ///
 /// # Errors
 /// As [`Asked::ask`].
@@ -95,8 +97,8 @@ pub fn ask(asked: &mut Asked, question: &Question, least: f64) -> Result<Answer>
     Ok(judge(&raw, &question.by, least, true))
 }
 
-/// Judges rows of a machine and a subject: see `sql/outliers.sql`. With `widen`, groups by [`BY`] that are too small are
-/// judged with others that have less in common.
+/// Judges the rows of `sql/outliers.sql`, one per machine and subject. With `widen`, groups by [`BY`] that
+/// are too small are judged with machines that have less in common.
 pub fn judge(raw: &Table, by: &[By], least: f64, widen: bool) -> Answer {
     let mut groups: BTreeMap<Vec<String>, BTreeMap<String, Machine>> = BTreeMap::new();
     for r in 0..raw.num_rows() {
@@ -120,7 +122,7 @@ pub fn judge(raw: &Table, by: &[By], least: f64, widen: bool) -> Answer {
     let judged: usize = kin.iter().map(|k| k.judged.iter().filter(|judged| **judged).count()).sum();
     if judged < all {
         answer.notes.push(format!(
-            "{} machines have fewer than {} kin: nothing is said of them (--by says what kin have in common)",
+            "{} machines have fewer than {} kin and are not judged (--by selects what kin have in common)",
             all - judged,
             FEWEST - 1
         ));
@@ -168,9 +170,9 @@ fn plain(groups: &BTreeMap<Vec<String>, BTreeMap<String, Machine>>) -> Vec<Kin<'
         .collect()
 }
 
-/// For each machine those that have most in common with it and are enough. First given up are labels by which no machine
-/// has kin, such as a rack's; then kernel, processor and CPUs, for what a machine works at matters more to its layers; then
-/// the labels, those with most values first.
+/// For each machine, enough machines that have most in common with it. Labels by which no machine has kin,
+/// such as a rack's, are dropped first; then kernel, processor and CPUs, because a machine's work matters
+/// more to its layers; then the labels, those with most values first.
 fn widened(groups: &BTreeMap<Vec<String>, BTreeMap<String, Machine>>) -> Vec<Kin<'_>> {
     // The values of each machine by name: a column, or `label:KEY`.
     let mut has: Vec<(BTreeMap<String, String>, &Machine)> = Vec::new();
@@ -218,7 +220,7 @@ fn widened(groups: &BTreeMap<Vec<String>, BTreeMap<String, Machine>>) -> Vec<Kin
     out
 }
 
-/// The common values of kin in the columns of [`BY`]; `any` where they differ.
+/// The common values of kin in the columns of [`BY`]; `any` if they differ.
 fn columns<'a>(facts: impl Iterator<Item = (&'a str, &'a String)>) -> Vec<String> {
     let facts: BTreeMap<&str, &String> = facts.collect();
     let column = |name: &str| match name {
@@ -232,7 +234,7 @@ fn columns<'a>(facts: impl Iterator<Item = (&'a str, &'a String)>) -> Vec<String
 }
 
 impl Answer {
-    /// As a table; without `by` the columns are those of [`BY`].
+    /// The result as a table; without `by` the columns are those of [`BY`].
     pub fn shown(&self, by: &[By], top: Option<u64>) -> Table {
         match by.is_empty() {
             true => self.table(&BY, top),
@@ -240,17 +242,17 @@ impl Answer {
         }
     }
 
-    /// As a table.
+    /// The result as a table.
     fn table(&self, by: &[&str], top: Option<u64>) -> Table {
         let percent = |name: &str, meaning: &str| Column::float(name, Unit::Percent, Kind::Gauge, meaning);
         let mut columns = vec![
             Column::text("host", "the machine"),
-            Column::text("what", "layer of the onion, or kernel lock by what it spun"),
+            Column::text("what", "layer of the onion, or kernel lock by its spin time"),
             Column::text("name", "which one"),
             percent("share", "share of its capacity"),
-            percent("kin's", "the middle of its kin's"),
-            Column::float("off", Unit::None, Kind::Gauge, "how many spreads of its kin it is off"),
-            Column::count("kin", "how many they are"),
+            percent("kin's", "median of its kin"),
+            Column::float("off", Unit::None, Kind::Gauge, "distance from the median, in spreads of its kin"),
+            Column::count("kin", "number of its kin"),
         ];
         columns.extend(by.iter().map(|name| Column::text(name, "what they have in common")));
         let mut out = Table::builder("outliers", &columns);

@@ -1,7 +1,7 @@
 //! One self-contained page of a fleet: layers by group, a grid and a table of machines, and each machine's recordings.
 //!
-//! The page asks for nothing from anywhere: style, script and data are in it, and its content security policy lets no
-//! other script run, whatever a host may be called.
+//! The page loads nothing: style, script and data are in it, and its content security policy blocks every
+//! other script, whatever the name of a host.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use crate::ask::{self, Asked, Question};
 use crate::{Result, labels, when};
 
-/// Its first rule holds the colours of layers, which are the same everywhere.
+/// Its first rule contains the colours of layers, which are the same on all pages.
 const COLOURS: &str = include_str!("../web/page.css");
 const STYLE: &str = include_str!("../web/fleet.css");
 const SCRIPT: &str = include_str!("../web/fleet.js");
@@ -82,7 +82,7 @@ pub fn page(asked: &mut Asked, question: &Question) -> Result<String> {
 pub fn of_table(asked: &Asked, table: &Table) -> String {
     let numbers: Vec<bool> = table.columns().iter().map(|c| c.ty != ncpu_table::Type::Text).collect();
     let class = |number: bool| if number { " class=n" } else { "" };
-    // Shares and times have a bar as long as their part of the column's largest.
+    // Shares and times have a bar whose length is relative to the column's largest value.
     let has_bar = |unit| matches!(unit, Unit::Percent | Unit::Share | Unit::CpuSeconds | Unit::Seconds);
     let most = |column: &Column| {
         let cells = (0..table.num_rows()).filter_map(|r| table.number(r, &column.name));
@@ -126,7 +126,7 @@ pub fn of_table(asked: &Asked, table: &Table) -> String {
 
 fn whole_page(asked: &Asked, machines: usize, data: &Value) -> String {
     let script = BASE64_STANDARD.encode(Sha256::digest(SCRIPT));
-    // JSON that can stand in a script: no `<` can end it.
+    // JSON that can stand in a script: it contains no `<` that could end it.
     let data: String = data
         .to_string()
         .chars()
@@ -191,7 +191,7 @@ fn recordings(latest: &Table) -> BTreeMap<String, Vec<Value>> {
     out.iter().map(|(machine, list)| (machine.clone(), list.iter().map(value).collect())).collect()
 }
 
-/// Layers with their shares, those without left out; four digits are more than a screen shows.
+/// Layers with their shares, without empty ones; four digits are more than a screen shows.
 fn shares(sums: &Sums) -> Value {
     let whole: u64 = sums.values().sum();
     let share = |us: u64| (us as f64 / whole.max(1) as f64 * 1e5).round() / 1e5;

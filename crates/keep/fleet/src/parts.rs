@@ -1,7 +1,7 @@
 //! Parts: the files of a table, `TABLE/date=2026-11-10/hour=07/part-000001.parquet`.
 //!
-//! Additions write parts of an hour. Compaction makes parts of a whole day, under no hour, and of a whole month, under no
-//! date: `hour=` and `date=` have then the value by which query engines know that there is none.
+//! Additions write parts of an hour. Compaction makes parts of a whole day, without an hour, and of a whole
+//! month, without a date: `hour=` and `date=` then have the value that query engines read as null.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,10 +13,10 @@ use crate::store::Store;
 use crate::tables::{self, Kept};
 use crate::{Error, Result, when};
 
-/// The value of a partition column that has none, as Hive named it: Spark, Trino, Polars and DuckDB read it as null.
+/// The null value of a partition column, as Hive named it: Spark, Trino, Polars and DuckDB read it as null.
 const NONE: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// The time in which the recordings of a part began, UTC.
+/// The period in which the recordings of a part began, UTC.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Span {
     /// A month, `2026-11`.
@@ -28,8 +28,8 @@ pub enum Span {
 }
 
 impl Span {
-    /// The hour of a time.
-    pub fn of(us: i64) -> Span {
+    /// The hour that contains a time.
+    pub fn hour_at(us: i64) -> Span {
         Span::Hour(when::date(us), when::hour(us))
     }
 
@@ -38,7 +38,7 @@ impl Span {
         self.date().map(|date| Span::Day(date.into()))
     }
 
-    /// The month it lies in.
+    /// The month that contains it.
     pub fn month(&self) -> Span {
         let of = |date: &str| Span::Month(date.get(..7).unwrap_or(date).into());
         match self {
@@ -47,7 +47,7 @@ impl Span {
         }
     }
 
-    /// Its date; none where it has several.
+    /// Its date; `None` for a month.
     pub fn date(&self) -> Option<&str> {
         match self {
             Span::Month(_) => None,
@@ -55,7 +55,7 @@ impl Span {
         }
     }
 
-    /// Its hour; none where it has several.
+    /// Its hour; `None` for a day or a month.
     pub fn hour(&self) -> Option<&str> {
         match self {
             Span::Hour(_, hour) => Some(hour),
@@ -63,10 +63,10 @@ impl Span {
         }
     }
 
-    /// Whether a time between these dates may lie in it.
+    /// Whether it may contain a time between these dates.
     pub fn meets(&self, from: Option<&str>, to: Option<&str>) -> bool {
         let (Span::Month(begin) | Span::Day(begin) | Span::Hour(begin, _)) = self;
-        // A month is before each of its dates in the order of texts.
+        // As text, a month sorts before each of its dates.
         from.is_none_or(|from| begin.as_str() >= from.get(..begin.len()).unwrap_or(from))
             && to.is_none_or(|to| begin.as_str() <= to)
     }
@@ -76,7 +76,7 @@ impl Span {
         format!("{}/date={}/hour={}", table.name(), self.date().unwrap_or(NONE), self.hour().unwrap_or(NONE))
     }
 
-    /// What the names of its parts begin with. All months lie in one directory.
+    /// The common beginning of its parts' names. All months share one directory.
     fn stem(&self) -> String {
         match self {
             Span::Month(month) => format!("part-{month}-"),
@@ -131,7 +131,7 @@ pub fn of_date(store: &dyn Store, table: Kept, date: &str) -> Result<Vec<Part>> 
     Ok(parts)
 }
 
-/// Whatever else lies there is not ours.
+/// Other files there are ignored.
 fn parse(table: Kept, name: String, bytes: u64) -> Option<Part> {
     let mut words = name.strip_prefix(table.name())?.strip_prefix('/')?.split('/');
     let date = words.next()?.strip_prefix("date=")?;
@@ -153,7 +153,7 @@ fn parse(table: Kept, name: String, bytes: u64) -> Option<Part> {
     plain.then_some(Part { span, number, name, bytes })
 }
 
-/// What is known of one span of one table.
+/// The known content of one span of one table.
 #[derive(Default)]
 struct Seen {
     parts: HashSet<String>,
@@ -162,7 +162,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Reads those parts that were not read before.
+    /// Reads the parts that were not read before.
     fn update(&mut self, store: &dyn Store, table: Kept, span: &Span) -> Result<()> {
         'again: loop {
             for part in list(store, table, Some(span))? {
@@ -170,7 +170,7 @@ impl Seen {
                 if self.parts.contains(&part.name) {
                     continue;
                 }
-                // Compacted away since it was listed: its rows are in a later part.
+                // The part was compacted since it was listed: its rows are in a later part.
                 let Some(bytes) = store.get(&part.name)? else { continue 'again };
                 self.ids.extend(tables::ids(&part.name, bytes)?);
                 self.parts.insert(part.name);
@@ -182,27 +182,27 @@ impl Seen {
 
 type Ids = Arc<HashSet<String>>;
 
-/// Recordings in parts of days and months, read once. Such parts come by compaction alone, and nobody compacts while
-/// somebody adds.
+/// Recordings in parts of days and months, read once. Only compaction makes such parts, and no compaction
+/// runs during an addition.
 #[derive(Default)]
 pub struct Compacted {
     ids: Mutex<HashMap<(Kept, Span), Ids>>,
 }
 
 impl Compacted {
-    /// The recordings that a table has in parts of the day and the month of an hour.
+    /// The recordings of a table in parts of the day and the month of an hour.
     fn around(&self, store: &dyn Store, table: Kept, hour: &Span) -> Result<Vec<Ids>> {
         let wider = hour.day().into_iter().chain([hour.month()]);
-        wider.map(|span| self.of(store, table, span)).collect()
+        wider.map(|span| self.ids_of(store, table, span)).collect()
     }
 
-    fn of(&self, store: &dyn Store, table: Kept, span: Span) -> Result<Ids> {
+    fn ids_of(&self, store: &dyn Store, table: Kept, span: Span) -> Result<Ids> {
         let key = (table, span);
         let known = self.ids.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         if let Some(known) = known {
             return Ok(known);
         }
-        // Two threads may both read it, which is no harm.
+        // Two threads may both read it, which does no harm.
         let mut seen = Seen::default();
         seen.update(store, table, &key.1)?;
         let ids = Arc::new(seen.ids);
@@ -211,7 +211,7 @@ impl Compacted {
     }
 }
 
-/// The recordings that a table has of an hour.
+/// The recordings of a table for an hour.
 ///
 /// # Errors
 /// A part cannot be read.
@@ -223,12 +223,12 @@ pub fn ids(store: &dyn Store, compacted: &Compacted, table: Kept, hour: &Span) -
     Ok(out)
 }
 
-/// Puts the rows of recordings of one hour in place, those left out that the table has already. However many do this at
-/// once, each recording's rows are there once: the number after the last is given to one of them, and the others look at
-/// what that one has written.
+/// Writes the rows of recordings of one hour, without those that the table already has. With any number of
+/// concurrent writers each recording's rows are there once: one writer gets the number after the last, and
+/// the others then read the part that it wrote.
 ///
 /// # Errors
-/// A part cannot be read or written. What was written before is whole, and stays.
+/// A part cannot be read or written. Parts written before are complete, and stay.
 pub fn commit(store: &dyn Store, compacted: &Compacted, hour: &Span, rolled: &[Rolled]) -> Result<()> {
     for table in Kept::ALL {
         let wider = compacted.around(store, table, hour)?;
@@ -245,7 +245,7 @@ pub fn commit(store: &dyn Store, compacted: &Compacted, hour: &Span, rolled: &[R
     Ok(())
 }
 
-/// Tries to write rows as the part after `last`; tells whether its number was free.
+/// Tries to write rows as the part after `last`; returns whether its number was free.
 fn put(store: &dyn Store, table: Kept, hour: &Span, last: u32, rows: Table) -> Result<bool> {
     store.put_new(&name(table, hour, next(store, table, hour, last)?), &tables::parquet(table, &rows)?)
 }
@@ -253,7 +253,7 @@ fn put(store: &dyn Store, table: Kept, hour: &Span, last: u32, rows: Table) -> R
 /// The number after the last of a span.
 ///
 /// # Errors
-/// There is none.
+/// The numbers are used up.
 pub fn next(store: &dyn Store, table: Kept, span: &Span, last: u32) -> Result<u32> {
     last.checked_add(1).filter(|n| *n <= 999_999).ok_or_else(|| {
         Error::Fleet(format!("{} is full: run `ncpu fleet compact {}`", span.directory(table), store.root()))
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn names_say_the_span() {
-        let hour = Span::of(1_794_268_800_000_000 + 7 * 3_600_000_000);
+        let hour = Span::hour_at(1_794_268_800_000_000 + 7 * 3_600_000_000);
         let day = hour.day().unwrap();
         for (span, file) in [
             (hour.clone(), "locks/date=2026-11-10/hour=07/part-000012.parquet"),

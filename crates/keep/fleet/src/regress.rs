@@ -1,9 +1,10 @@
-//! What changed between two periods, judged by machine.
+//! Changes between two periods, judged by machine.
 //!
-//! A machine's recordings are like each other, so a thousand of ten machines say less than they seem to. Here each machine
-//! gives one difference for each layer and lock, its share of capacity after less that before; a group's change is the
-//! mean of its machines' differences, with Student's interval over machines. That a machine itself changed is judged by
-//! the spread of its recordings (Welch). Both are adjusted for the number of tests.
+//! A machine's recordings resemble each other, so a thousand recordings of ten machines are less evidence
+//! than they seem. Here each machine gives one difference for each layer and lock, its share of capacity
+//! after minus that before. A group's change is the mean of its machines' differences, with Student's
+//! interval over machines. Whether one machine changed is judged by the spread of its recordings (Welch).
+//! Both are adjusted for the number of tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +14,13 @@ use ncpu_table::{Column, Kind, Table, Unit};
 use crate::ask::{Asked, By, Question};
 use crate::{Result, labels};
 
-/// Machines that a group needs for its change to be judged.
+/// The least number of machines of a group for a judgement.
 pub const FEWEST: usize = 3;
 
 /// A layer or a lock.
 pub type Subject = (String, String);
 
-/// What a machine did in the two periods.
+/// A machine's data in the two periods.
 #[derive(Clone, Debug, Default)]
 struct Machine {
     group: Vec<String>,
@@ -35,13 +36,14 @@ struct Machine {
 pub struct Change {
     /// The group.
     pub group: Vec<String>,
-    /// What changed.
+    /// The layer or lock that changed.
     pub subject: Subject,
     /// Mean share of its machines, before and after.
     pub shares: [f64; 2],
     /// The change, its interval, and its p-value adjusted.
     pub change: Mean,
-    /// Machines of the group, and those that changed beyond their own noise in this direction.
+    /// The number of machines of the group, and of those that changed beyond their own noise in this
+    /// direction.
     pub machines: (usize, usize),
 }
 
@@ -52,7 +54,7 @@ pub struct Changed {
     pub group: Vec<String>,
     /// Its name.
     pub host: String,
-    /// What changed.
+    /// The layer or lock that changed.
     pub subject: Subject,
     /// Its shares before and after.
     pub shares: [f64; 2],
@@ -62,18 +64,18 @@ pub struct Changed {
     pub recordings: [u64; 2],
 }
 
-/// What changed.
+/// Result of a comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
     /// Groups, largest change first.
     pub changes: Vec<Change>,
     /// Machines, largest change first.
     pub machines: Vec<Changed>,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// Asks what changed by at least `least` of capacity.
+/// Queries the changes by at least `least` of capacity.
 ///
 /// # Errors
 /// As [`Asked::ask`].
@@ -104,7 +106,7 @@ fn machines(raw: &Table, by: &[By]) -> BTreeMap<String, Machine> {
     machines
 }
 
-/// Judges rows of a machine, a period and a subject: see `sql/regress.sql`.
+/// Judges the rows of `sql/regress.sql`, one per machine, period and subject.
 pub fn judge(raw: &Table, by: &[By], least: f64) -> Answer {
     let mut machines = machines(raw, by);
     let seen = machines.len();
@@ -112,7 +114,7 @@ pub fn judge(raw: &Table, by: &[By], least: f64) -> Answer {
     let mut answer = Answer::default();
     if machines.len() < seen {
         answer.notes.push(format!(
-            "{} of {seen} machines have recordings in one period only: they are left out",
+            "{} of {seen} machines have recordings in one period only and are left out",
             seen - machines.len()
         ));
     }
@@ -123,9 +125,9 @@ pub fn judge(raw: &Table, by: &[By], least: f64) -> Answer {
     }
     let few = groups.iter().filter(|(_, m)| m.len() < FEWEST).count();
     if few > 0 {
-        answer.notes.push(format!("{few} groups have fewer than {FEWEST} machines: nothing is said of them"));
+        answer.notes.push(format!("{few} groups have fewer than {FEWEST} machines and are not judged"));
     }
-    // All tests are made before any is judged, as their number counts.
+    // All tests are made before any is judged, because their number matters.
     let (mut changes, mut own) = (Vec::new(), Vec::new());
     for subject in subjects {
         for (group, members) in &groups {
@@ -138,7 +140,7 @@ pub fn judge(raw: &Table, by: &[By], least: f64) -> Answer {
                 there |= shares != [0.0; 2];
                 differences.push(shares[1] - shares[0]);
                 (0..2).for_each(|i| sums[i] += shares[i]);
-                // Of fewer than three values no spread can be told.
+                // Fewer than three values do not determine a spread.
                 let sample = |i: usize| {
                     let moments = Moments { n: machine.whole[i].0, ..cells[i].1 };
                     moments.sample().filter(|sample| sample.n >= 3.0)
@@ -206,11 +208,11 @@ fn of_groups(by: &[By]) -> Vec<Column> {
 fn of_change(subject: &str) -> Vec<Column> {
     let percent = |name: &str, meaning: &str| Column::float(name, Unit::Percent, Kind::Gauge, meaning);
     vec![
-        Column::text("what", "layer of the onion, or kernel lock by what it spun"),
+        Column::text("what", "layer of the onion, or kernel lock by its spin time"),
         Column::text("name", "which one"),
         percent("before", &format!("share of {subject}'s capacity before")),
         percent("after", &format!("share of {subject}'s capacity after")),
-        percent("change", "after less before"),
+        percent("change", "after minus before"),
         percent("low", "lower end of its 95 % interval"),
         percent("high", "upper end of its 95 % interval"),
     ]
@@ -222,7 +224,10 @@ impl Answer {
         let mut columns = of_groups(by);
         columns.extend(of_change("the group"));
         columns.push(Column::count("machines", "machines of the group with recordings in both periods"));
-        columns.push(Column::count("changed", "of them, those that changed so beyond their own noise"));
+        columns.push(Column::count(
+            "changed",
+            "those of them that changed in this direction beyond their own noise",
+        ));
         columns.push(Column::float(
             "p",
             Unit::None,

@@ -1,6 +1,7 @@
-//! A recording without its times: what each kind of thing came to, in whole microseconds.
+//! Rolls up a recording without its times: the sum of each kind, in whole microseconds.
 //!
-//! Sums of whole numbers are the same in any order, so every engine gives the same digits however it divides the work.
+//! Whole numbers have the same sum in any order, so every engine gives the same digits however it divides the
+//! work.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -17,7 +18,7 @@ use sha2::{Digest, Sha256};
 use crate::tables::Kept;
 use crate::{Error, Result};
 
-/// What is rolled up of a recording. `counters` are the events of recordings of old.
+/// The tables that are read of a recording. `counters` are the events of old recordings.
 pub const READ: Selection = &[
     ("cpu_time", &[]),
     ("idle_time", &[]),
@@ -32,7 +33,7 @@ pub const READ: Selection = &[
     ("summary", &["elapsed", "steal"]),
 ];
 
-/// What all rows of a recording have in common.
+/// The common columns of a recording's rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Key {
     /// The recording.
@@ -49,7 +50,7 @@ pub struct Key {
     pub cpus: u64,
     /// Start, microseconds since 1970.
     pub at_us: i64,
-    /// Labels as a row has them.
+    /// Labels, in the form of a row.
     pub labels: String,
 }
 
@@ -73,16 +74,16 @@ struct Loss {
     times: u64,
 }
 
-/// Losses of a recording that have rows of their own.
+/// The most losses of a recording with rows of their own.
 const LOSSES: usize = 1000;
 
-/// Bytes of a text that each row of a recording has.
+/// The most bytes of a text that each row of a recording repeats.
 const LONGEST: usize = 4096;
 
 /// A recording, rolled up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rolled {
-    /// What its rows have in common.
+    /// The common columns of its rows.
     pub key: Key,
     /// Layer, microseconds, variance in ms².
     pub layers: Vec<(&'static str, u64, f64)>,
@@ -111,7 +112,8 @@ struct About {
     notes: u64,
 }
 
-/// The first half of a SHA-256, which names a recording by its manifest: that holds the checksum of every file.
+/// The first half of a SHA-256, which identifies a recording by its manifest: that contains the checksum of
+/// every file.
 pub fn id(manifest: &[u8]) -> String {
     Sha256::digest(manifest).iter().take(16).map(|b| format!("{b:02x}")).collect()
 }
@@ -119,7 +121,7 @@ pub fn id(manifest: &[u8]) -> String {
 /// When a recording began, in microseconds since 1970.
 ///
 /// # Errors
-/// That is in no year of four digits, by which directories are named.
+/// The year does not have four digits, which the names of directories need.
 pub fn begin(manifest: &Manifest) -> Result<i64, String> {
     let at = manifest.created_unix * 1e6;
     match (0.0..253_402_300_800e6).contains(&at) {
@@ -133,13 +135,13 @@ pub fn begin(manifest: &Manifest) -> Result<i64, String> {
 /// Rolls a recording up; `labels` are those of its machine.
 ///
 /// # Errors
-/// It has no layers, or a table is not what the schema says.
+/// It has no layers, or a table does not match the schema.
 pub fn roll(mut recording: Recording, id: &str, labels: String, source: &Path) -> Result<Rolled> {
     let bad = |why: String| Error::Recording { path: source.into(), why };
     if !recording.tables.contains_key("cpu_time") {
         let kind = recording.purpose().name();
         return Err(bad(format!(
-            "a recording of {kind} has no layers: add those of ncpu run and ncpu watch"
+            "a recording of {kind} has no layers; add recordings of ncpu run or ncpu watch"
         )));
     }
     let strange = known_words(&mut recording).map_err(|e| bad(e.to_string()))?;
@@ -148,7 +150,7 @@ pub fn roll(mut recording: Recording, id: &str, labels: String, source: &Path) -
     let m = &recording.manifest;
     let at_us = begin(m).map_err(bad)?;
     let machine = m.machine.clone().unwrap_or_else(|| format!("host:{}", m.host));
-    // Each of its rows repeats them.
+    // Each of its rows repeats these texts.
     for (what, text) in [
         ("host name", &m.host),
         ("machine", &machine),
@@ -176,7 +178,7 @@ pub fn roll(mut recording: Recording, id: &str, labels: String, source: &Path) -
     rolled.layers = layers(&division);
     let capacity_us: u64 = rolled.layers.iter().map(|(_, us, _)| us).sum();
     if capacity_us == 0 {
-        return Err(bad("it is of no length".into()));
+        return Err(bad("its length is 0".into()));
     }
     rolled.add_locks(&recording).map_err(schema)?;
     rolled.add_calls(&recording, &division).map_err(schema)?;
@@ -197,7 +199,8 @@ pub fn roll(mut recording: Recording, id: &str, labels: String, source: &Path) -
     Ok(rolled)
 }
 
-/// A row for each layer, so that a sum over a fleet's rows of a layer has the capacity of all recordings beside it.
+/// A row for each layer, even an empty one, so that a sum over a fleet's rows of a layer includes the
+/// capacity of all recordings.
 fn layers(division: &Division) -> Vec<(&'static str, u64, f64)> {
     let mut layers = Layer::ALL.map(|layer| {
         let of_layer = division.layers.iter().filter(|(other, ..)| *other == layer);
@@ -218,7 +221,7 @@ impl Rolled {
             for row in table.rows() {
                 let key = (text(table.lock.get(row).map(of_all_cpus)), text(table.ty.get(row)));
                 let (spin, block) = (table.spin.get(row), table.block.get(row));
-                let wait = Wait::of(table.count.get(row), spin, block, table.max.get(row));
+                let wait = Wait::from_seconds(table.count.get(row), spin, block, table.max.get(row));
                 self.locks.entry(key).or_default().add(wait);
             }
             self.about.has_locks = true;
@@ -226,14 +229,14 @@ impl Rolled {
         if let Some(table) = user_locks::Reader::open(recording)? {
             for row in table.rows() {
                 let lock = table.lock.get(row).unwrap_or("");
-                // An address means nothing in another process.
+                // An address is meaningless in another process.
                 let lock = match lock.starts_with("0x") {
                     true => table.caller.get(row).unwrap_or("(no name)"),
                     false => lock,
                 };
                 let key = (text(Some(lock)), text(table.ty.get(row)), text(table.process.get(row)));
                 let (spin, block) = (table.spin.get(row), table.block.get(row));
-                let wait = Wait::of(table.count.get(row), spin, block, table.max.get(row));
+                let wait = Wait::from_seconds(table.count.get(row), spin, block, table.max.get(row));
                 self.user_locks.entry(key).or_default().add(wait);
             }
             self.about.has_user_locks = true;
@@ -241,14 +244,14 @@ impl Rolled {
         Ok(())
     }
 
-    /// Counts of lengths, bin by bin, of kinds that a newer version brought, too.
+    /// Counts of lengths, bin by bin, including kinds of newer versions.
     fn add_lengths(&mut self, recording: &Recording) {
         let Some(table) = recording.tables.get(ncpu_schema::lengths::NAME) else { return };
         for row in 0..table.num_rows() {
             let bin = table.number(row, "from").zip(table.number(row, "to"));
             let (Some(of), Some((from, to))) = (table.text(row, "of"), bin) else { continue };
             let name = table.text(row, "name").unwrap_or("");
-            // An address means nothing in another process.
+            // An address is meaningless in another process.
             let name = if name.starts_with("0x") { "(no name)" } else { name };
             let [from, to] = [from, to].map(|us| whole(us * 1e3));
             let key = (text(Some(of)), text(Some(name)), text(table.text(row, "process")), from, to);
@@ -257,7 +260,8 @@ impl Rolled {
         }
     }
 
-    /// Losses of tenants, by their names; of causes that a newer version brought, too. The smallest are in one row for each cause.
+    /// Losses of tenants, by their names, including causes of newer versions. The smallest are combined in
+    /// one row for each cause.
     fn add_losses(&mut self, recording: &Recording) -> Result<(), ncpu_schema::Error> {
         let Some(table) = recording.tables.get(tenant_losses::NAME) else { return Ok(()) };
         let Some(tenants) = tenants::read(recording)? else { return Ok(()) };
@@ -325,8 +329,8 @@ impl Loss {
 }
 
 impl Wait {
-    /// Of seconds, and a longest wait in microseconds.
-    fn of(waits: Option<u64>, spin: Option<f64>, block: Option<f64>, max: Option<f64>) -> Wait {
+    /// From seconds, and a longest wait in microseconds.
+    fn from_seconds(waits: Option<u64>, spin: Option<f64>, block: Option<f64>, max: Option<f64>) -> Wait {
         Wait {
             waits: waits.unwrap_or(0),
             spin_us: spin.map_or(0, us),
@@ -343,8 +347,8 @@ impl Wait {
     }
 }
 
-/// A table of recordings: of each `$r` the rows of its `$items`, which begin with what all rows of a recording have in
-/// common.
+/// A table of recordings: the rows of `$items` of each `$r`, which begin with the common columns of the
+/// recording's rows.
 macro_rules! table {
     ($table:ident of $recordings:ident, $r:ident: $item:pat in $items:expr => {
         $($field:ident: $cell:expr),+ $(,)?
@@ -417,8 +421,8 @@ pub fn table<'a>(of: Kept, recordings: impl Iterator<Item = &'a Rolled>) -> Tabl
     }
 }
 
-/// Takes columns and rows out that newer words name, so that the rest can be read; tells how much that was. In a
-/// recording of this schema or an older one an unknown word is an error, as everywhere.
+/// Removes columns and rows with words of a newer schema, so that the rest can be read; returns how much was removed.
+/// In a recording of this schema or an older one an unknown word is an error, as everywhere.
 fn known_words(recording: &mut Recording) -> ncpu_table::Result<Strange> {
     let mut strange = Strange::default();
     if recording.manifest.schema <= ncpu_schema::VERSION {
@@ -429,7 +433,7 @@ fn known_words(recording: &mut Recording) -> ncpu_table::Result<Strange> {
         let names: Vec<String> = table.columns().iter().filter(known).map(|c| c.name.clone()).collect();
         table.project(&names.iter().map(String::as_str).collect::<Vec<_>>())
     };
-    // CPU states that are not known are missing from the sum of the layers, and so in "not accounted for".
+    // Unknown CPU states are missing from the sum of the layers, and so they are in "not accounted for".
     if let Some(table) = recording.tables.get("cpu_time") {
         let table = keep(table, cpu_time::columns())?;
         recording.tables.insert("cpu_time".into(), table);
@@ -485,12 +489,13 @@ fn us(seconds: f64) -> u64 {
     whole(seconds * 1e6)
 }
 
-/// To the nearest whole number; what is no number, or below 0, is 0. A century of a thousand CPUs fits easily.
+/// Rounds to the nearest whole number; NaN and negative numbers are 0. A century of a thousand CPUs fits
+/// easily.
 fn whole(x: f64) -> u64 {
     if x.is_finite() && x > 0.0 { x.round().min(9e18) as u64 } else { 0 }
 }
 
-/// The name of a lock that each CPU has, without its CPU: machines differ in how many they have.
+/// The name of a per-CPU lock without its CPU: machines have different numbers of them.
 fn of_all_cpus(name: &str) -> &str {
     let number = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit());
     match name.rsplit_once("(CPU ") {
@@ -499,12 +504,12 @@ fn of_all_cpus(name: &str) -> &str {
     }
 }
 
-/// Names as engines take them: without NUL, which some end a text at.
+/// Names that engines accept: without NUL, at which some end a text.
 fn text(name: Option<&str>) -> String {
     name.unwrap_or("").replace('\0', "\u{fffd}")
 }
 
-/// Layers that could come back, as a list of texts in SQL.
+/// Recoverable layers, as a list of texts in SQL.
 pub fn recoverable() -> String {
     let names = Layer::ALL.iter().filter(|l| l.recoverable()).map(|l| format!("'{}'", l.name()));
     names.collect::<Vec<_>>().join(", ")

@@ -1,7 +1,8 @@
-//! Where a fleet is kept: a directory, or a prefix in an object store.
+//! Storage of a fleet: a directory, or a prefix in an object store.
 //!
-//! Crate `object_store` has both. Its directories follow links, sync nothing and know no locks, on which [`Store::lock`] and
-//! [`Store::put_new`] rest; its S3 needs an asynchronous client of some hundred crates for five requests.
+//! The crate `object_store` supports both. But its directories follow links, sync nothing and have no locks,
+//! on which [`Store::lock`] and [`Store::put_new`] depend; and its S3 needs an asynchronous client of about a
+//! hundred crates for five requests.
 
 mod local;
 mod s3;
@@ -10,7 +11,7 @@ use crate::{Error, Result};
 use local::Local;
 use s3::S3;
 
-/// The file that says that a directory is a fleet.
+/// The file that marks a directory as a fleet.
 pub const MARKER: &str = "ncpu-fleet.json";
 
 /// The layout this version writes and the newest it reads.
@@ -25,47 +26,49 @@ pub struct Entry {
     pub bytes: u64,
 }
 
-/// What a fleet needs of a file system. Names are relative to the root and have `/` between their parts.
+/// The file system operations that a fleet needs. Names are relative to the root and separate their parts
+/// with `/`.
 pub trait Store: Send + Sync {
-    /// What messages call it.
+    /// Its name in messages.
     fn root(&self) -> &str;
 
-    /// Everything below a directory, at any depth; nothing where there is none.
+    /// All files below a directory, at any depth; empty if the directory does not exist.
     ///
     /// # Errors
     /// It cannot be listed.
     fn list(&self, below: &str) -> Result<Vec<Entry>>;
 
-    /// The bytes of a file; `None` where there is none.
+    /// The bytes of a file; `None` if it does not exist.
     ///
     /// # Errors
     /// It cannot be read.
     fn get(&self, name: &str) -> Result<Option<Vec<u8>>>;
 
-    /// Makes a file that appears whole or not at all, and never takes the place of another; tells whether the name was
-    /// free.
+    /// Makes a file that appears whole or not at all, and never replaces another. Returns whether the name
+    /// was free.
     ///
     /// # Errors
-    /// It cannot be written. Then it is not there, or it is there whole.
+    /// It cannot be written. The file then either does not exist, or is complete.
     fn put_new(&self, name: &str, bytes: &[u8]) -> Result<bool>;
 
-    /// Removes a file; one that is gone is as good.
+    /// Removes a file. A missing file is not an error.
     ///
     /// # Errors
     /// It cannot be removed.
     fn remove(&self, name: &str) -> Result<()>;
 
-    /// The directory, where it is one of this machine.
+    /// The directory, if the store is one on this machine.
     fn directory(&self) -> Option<&std::path::Path>;
 
-    /// Keeps others who call this from going on until the answer is dropped: those who ask and add share it, who compacts
-    /// has it alone. An object store has no such thing: there an addition leaves a note that [`Store::adding`] finds.
+    /// Locks the fleet until the returned value is dropped: queries and additions share the lock, a
+    /// compaction holds it exclusively. An object store has no locks: there an addition leaves a note that
+    /// [`Store::adding`] finds.
     ///
     /// # Errors
-    /// It cannot be had; `None` where somebody else has it.
+    /// The lock cannot be taken; `None` if another process holds it.
     fn lock(&self, hold: Hold) -> Result<Option<Box<dyn std::any::Any + Send>>>;
 
-    /// Notes of additions that are under way, or were cut off, and what they say; none where locks keep them off.
+    /// Notes of additions in progress or interrupted, and their text; empty in stores with locks.
     ///
     /// # Errors
     /// They cannot be read.
@@ -73,7 +76,7 @@ pub trait Store: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Removes what additions that were cut off left half written. Nobody may be adding.
+    /// Removes the partial files of interrupted additions. No addition may be running.
     ///
     /// # Errors
     /// It cannot be removed.
@@ -82,26 +85,26 @@ pub trait Store: Send + Sync {
     }
 }
 
-/// What somebody is about to do with a fleet.
+/// The purpose of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// Reads it.
+    /// Reading.
     Ask,
-    /// Adds parts.
+    /// Adding parts.
     Add,
-    /// Takes parts away.
+    /// Removing parts.
     Alone,
 }
 
-/// Opens the fleet at a root that must be one.
+/// Opens an existing fleet.
 ///
 /// # Errors
-/// There is nothing, or something else.
+/// The root does not exist, or is not a fleet.
 pub fn open(root: &str) -> Result<Box<dyn Store>> {
     open_to_write(root, ncpu_files::PRIVATE)
 }
 
-/// [`open`], for files of these permissions to be written.
+/// As [`open`], with the permissions of files to write.
 ///
 /// # Errors
 /// As [`open`].
@@ -118,25 +121,26 @@ pub fn open_to_write(root: &str, mode: u32) -> Result<Box<dyn Store>> {
     Ok(store)
 }
 
-/// Opens the fleet at a root, or makes one where there is nothing.
+/// Opens the fleet at a root, or makes one if the root does not exist.
 ///
 /// # Errors
-/// There is something else, or it cannot be written.
+/// The root is something else, or cannot be written.
 pub fn open_or_make(root: &str, mode: u32) -> Result<Box<dyn Store>> {
     let store = at(root, mode, true)?;
     if let Some(marker) = store.get(MARKER)? {
         check(root, &marker)?;
     } else {
         let found = store.list("")?;
-        // Somebody else may just have made it.
+        // Another process may just have made it.
         let made = || found.iter().any(|entry| entry.name == MARKER);
         if let Some(other) = found.first().filter(|_| !made()) {
             return Err(Error::Fleet(format!(
-                "{root} is not a fleet and not empty, it has {}: name a new directory",
+                "{root} is neither a fleet nor empty (it has {}); expected a new directory",
                 other.name
             )));
         }
-        // The name tells a fleet from one that was here before: copies of parts are kept by it.
+        // The name distinguishes a fleet from an earlier one at the same place: copies of parts are stored
+        // under it.
         let name: String = std::iter::repeat_with(fastrand::alphanumeric).take(16).collect();
         let marker = serde_json::json!({
             "ncpu_fleet": FORMAT, "ncpu_version": env!("CARGO_PKG_VERSION"), "name": name
@@ -144,7 +148,7 @@ pub fn open_or_make(root: &str, mode: u32) -> Result<Box<dyn Store>> {
         let marker = format!("{marker}\n");
         store.put_new(MARKER, marker.as_bytes())?;
     }
-    // Everything rests on this; some servers that speak S3 ignore the condition.
+    // Everything depends on this; some servers that speak S3 ignore the condition.
     if store.put_new(MARKER, b"")? {
         return Err(Error::Fleet(format!(
             "{root}: the server writes over objects although it was asked not to (If-None-Match): fleets need a \
@@ -154,7 +158,7 @@ pub fn open_or_make(root: &str, mode: u32) -> Result<Box<dyn Store>> {
     Ok(store)
 }
 
-/// The name that the fleet got when it was made.
+/// The name of the fleet, chosen when it was made.
 ///
 /// # Errors
 /// Its marker cannot be read.
@@ -179,9 +183,9 @@ fn check(root: &str, marker: &[u8]) -> Result<()> {
     let value: Option<serde_json::Value> = serde_json::from_slice(marker).ok();
     match value.as_ref().and_then(|v| v.get("ncpu_fleet")?.as_u64()) {
         Some(1..=FORMAT) => Ok(()),
-        Some(n) => {
-            Err(Error::Fleet(format!("{root}: fleet format {n} is not known to this ncpu: use a newer one")))
-        }
-        None => Err(Error::Fleet(format!("{root} is not a fleet: its {MARKER} does not say so"))),
+        Some(n) => Err(Error::Fleet(format!(
+            "{root}: fleet format {n} is unknown to this ncpu; use a newer version"
+        ))),
+        None => Err(Error::Fleet(format!("{root} is not a fleet: invalid {MARKER}"))),
     }
 }

@@ -16,11 +16,11 @@ pub enum Kept {
     Locks,
     /// User locks.
     UserLocks,
-    /// What the program did on CPU.
+    /// Activity of the program on CPU.
     Calls,
     /// Events.
     Events,
-    /// How long what happens often takes.
+    /// Durations of frequent operations.
     Lengths,
     /// Time that tenants lost to each other.
     Ledger,
@@ -29,7 +29,7 @@ pub enum Kept {
 }
 
 impl Kept {
-    /// All of them, in the order in which they are written: a recording that stands in the last is in all.
+    /// All tables, in the order in which they are written: a recording in the last one is in all.
     pub const ALL: [Kept; 8] = [
         Kept::Layers,
         Kept::Locks,
@@ -61,7 +61,7 @@ impl Kept {
         self.definition().builder()
     }
 
-    /// An empty relation with its columns in SQL, for a fleet that has no such rows.
+    /// An empty relation with its columns in SQL, for a fleet without such rows.
     pub fn nothing(self) -> String {
         let cells = self.columns().into_iter().map(|c| {
             let value = match c.ty {
@@ -75,17 +75,17 @@ impl Kept {
     }
 }
 
-/// A file for query engines that is made of tables with the same columns.
+/// A file for query engines, made of tables with the same columns.
 pub struct Parquet {
     table: Kept,
     writer: ParquetWriter<Vec<u8>>,
 }
 
 impl Parquet {
-    /// Begins it.
+    /// Starts the file.
     ///
     /// # Errors
-    /// It cannot be begun.
+    /// It cannot be started.
     pub fn new(table: Kept) -> Result<Parquet> {
         let writer = ParquetWriter::styled(Vec::new(), &table.builder().finish(), ParquetStyle::Engines);
         Ok(Parquet { table, writer: writer.map_err(|e| failed(table, &e))? })
@@ -99,7 +99,7 @@ impl Parquet {
         self.writer.write(rows).map_err(|e| failed(self.table, &e))
     }
 
-    /// The file.
+    /// Finishes the file.
     ///
     /// # Errors
     /// A number is too large for engines.
@@ -115,17 +115,17 @@ fn failed(table: Kept, why: &dyn std::fmt::Display) -> Error {
 /// A table's rows as a file for query engines.
 ///
 /// # Errors
-/// A number is too large for them.
+/// A number is too large for engines.
 pub fn parquet(table: Kept, rows: &Table) -> Result<Vec<u8>> {
     let mut out = Parquet::new(table)?;
     out.write(rows)?;
     out.close()
 }
 
-/// Hands a part's rows on, so many at a time that they fit into memory.
+/// Passes a part's rows to `take` in batches that fit into memory.
 ///
 /// # Errors
-/// The part is damaged, or what `take` says.
+/// The part is damaged, or `take` fails.
 pub fn each(part: &str, bytes: Vec<u8>, mut take: impl FnMut(&Table) -> Result<()>) -> Result<()> {
     let groups = ParquetGroups::open("part", bytes).map_err(|e| Error::part(part, &e))?;
     for rows in groups {
@@ -134,7 +134,7 @@ pub fn each(part: &str, bytes: Vec<u8>, mut take: impl FnMut(&Table) -> Result<(
     Ok(())
 }
 
-/// The recordings that have rows in a part.
+/// The recordings with rows in a part.
 ///
 /// # Errors
 /// The part is damaged.

@@ -6,7 +6,8 @@ use rayon::prelude::*;
 
 use crate::{Error, Result};
 
-/// Does something to each of many, by several threads; `None` for those that were not done when it was stopped.
+/// Applies a function to each item, with several threads; `None` for items that were not processed before the
+/// stop.
 pub(crate) fn each<T: Sync, R: Send>(
     threads: usize,
     of: &[T],

@@ -1,4 +1,4 @@
-//! Times as users write them and as file names have them, all UTC.
+//! Times as users write them and as file names contain them, all in UTC.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ const DAY: i64 = 86_400 * SECOND;
 pub struct Period {
     /// The first microsecond.
     pub from: i64,
-    /// The first after it.
+    /// The first microsecond after it.
     pub to: i64,
 }
 
@@ -20,23 +20,25 @@ impl Period {
     /// All times.
     pub const ALL: Period = Period { from: i64::MIN, to: i64::MAX };
 
-    /// `FROM..TO`, either of which may be missing, or one day. The end is included: a day to its midnight, an hour to
-    /// its end. Of the end the parts that are those of the beginning may be left out.
+    /// `FROM..TO`, either of which may be missing, or one day. The end is included: a day up to its midnight,
+    /// an hour up to its end. Leading parts of the end that equal the beginning may be left out.
     ///
     /// # Errors
-    /// It is not written so, or ends before it begins.
+    ///
+    /// The text has another form, or the period ends before it begins.
     pub fn parse(text: &str) -> Result<Period> {
         let wrong = |why: &str| Error::Usage(format!("invalid period `{text}`: {why}"));
         let (from, to) = text.split_once("..").unwrap_or((text, text));
         if from.is_empty() && to.is_empty() {
-            return Err(wrong("give a beginning or an end, as in 2026-11-10..12 or 2026-11-14.."));
+            return Err(wrong("expected a beginning or an end, as in 2026-11-10..12 or 2026-11-14.."));
         }
-        let read =
-            |text: &str| moment(text).ok_or_else(|| wrong("write times as 2026-11-10 or 2026-11-10T06:30"));
+        let read = |text: &str| {
+            moment(text).ok_or_else(|| wrong("expected times as 2026-11-10 or 2026-11-10T06:30"))
+        };
         let begin = if from.is_empty() { i64::MIN } else { read(from)?.0 };
         let end = match to {
             "" => i64::MAX,
-            // As much of the beginning before it as makes the end as long as the beginning.
+            // A shortened end gets the leading part of the beginning.
             _ if to.len() < from.len() && from.is_char_boundary(from.len() - to.len()) => {
                 read(&format!("{}{to}", &from[..from.len() - to.len()]))?.1
             }
@@ -48,12 +50,12 @@ impl Period {
         Ok(Period { from: begin, to: end })
     }
 
-    /// Whether no time is in both.
+    /// Whether the periods are disjoint.
     pub fn apart(&self, other: &Period) -> bool {
         self.to <= other.from || other.to <= self.from
     }
 
-    /// The dates it may lie in; `None` for a beginning or end that is open.
+    /// The dates that it may contain; `None` for an open beginning or end.
     pub fn dates(&self) -> (Option<String>, Option<String>) {
         let open = |t: i64| t == i64::MIN || t == i64::MAX;
         ((!open(self.from)).then(|| date(self.from)), (!open(self.to)).then(|| date(self.to - 1)))
@@ -63,7 +65,8 @@ impl Period {
 /// `7d`, `12h`, `30m` ago, or a date.
 ///
 /// # Errors
-/// It is not written so.
+///
+/// The text has another form.
 pub fn ago(text: &str, now: i64) -> Result<i64> {
     let unit = match text.chars().last() {
         Some('d') => DAY,
@@ -85,24 +88,25 @@ pub fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as i64)
 }
 
-/// `2026-11-10` of microseconds since 1970.
+/// `2026-11-10`, from microseconds since 1970.
 pub fn date(us: i64) -> String {
     let (y, m, d) = civil(us.div_euclid(DAY));
     format!("{y:04}-{m:02}-{d:02}")
 }
 
-/// `2026-11-10 07:30` of microseconds since 1970.
+/// `2026-11-10 07:30`, from microseconds since 1970.
 pub fn minute(us: i64) -> String {
     let minute = us.rem_euclid(DAY) / (60 * SECOND);
     format!("{} {:02}:{:02}", date(us), minute / 60, minute % 60)
 }
 
-/// `07` of microseconds since 1970.
+/// `07`, from microseconds since 1970.
 pub fn hour(us: i64) -> String {
     format!("{:02}", us.rem_euclid(DAY) / (3600 * SECOND))
 }
 
-/// The microsecond at which a moment begins, and that after its end: a day is as long as it is written.
+/// The microsecond at which a moment begins, and the one after its end: the precision of the text determines
+/// its length.
 fn moment(text: &str) -> Option<(i64, i64)> {
     let (day, time) = text.split_once('T').map_or((text, None), |(d, t)| (d, Some(t.trim_end_matches('Z'))));
     let mut parts = day.splitn(3, '-');
@@ -136,7 +140,7 @@ fn moment(text: &str) -> Option<(i64, i64)> {
     Some((begin + at * SECOND, begin + (at + length) * SECOND))
 }
 
-/// Days since 1970 of a date of the Gregorian calendar (Howard Hinnant's algorithm, valid for any year).
+/// Days from 1970 to a date of the Gregorian calendar (Howard Hinnant's algorithm, valid for any year).
 fn days(y: i64, m: i64, d: i64) -> i64 {
     let y = if m <= 2 { y - 1 } else { y };
     let era = y.div_euclid(400);
@@ -145,7 +149,7 @@ fn days(y: i64, m: i64, d: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// The date of days since 1970.
+/// The date for a number of days since 1970.
 fn civil(days: i64) -> (i64, i64, i64) {
     let z = days + 719_468;
     let (era, of_era) = (z.div_euclid(146_097), z.rem_euclid(146_097));

@@ -1,4 +1,4 @@
-//! Recordings into a fleet: each once, whatever goes wrong.
+//! Additions of recordings: each once, whatever fails.
 
 #[path = "../../table/tests/bomb/mod.rs"]
 mod bomb;
@@ -28,7 +28,7 @@ fn changed(at: &Path, change: impl FnOnce(&mut Recording)) {
 }
 
 fn roll(path: &Path) -> Rolled {
-    // What a fleet reads of it, which must be enough.
+    // The tables that a fleet reads must be enough.
     let opened = ncpu_record::Opened::open(path).expect("a manifest");
     let recording = opened.tables(Some(rollup::READ)).expect("a recording");
     rollup::roll(recording, "x", String::new(), path).expect("rolled up")
@@ -41,7 +41,7 @@ fn twice_and_by_two_at_once_is_once() {
     plan(9, 4, true).write(&from, 2).unwrap();
     let root = place.path().join("fleet");
     let store = fleet(&root);
-    // Three at once, of which none has all: each hour is begun by all of them at the same time.
+    // Three at once, of which none has all recordings: all of them begin each hour at the same time.
     let [few, rest] =
         [&["m0000", "m0001", "m0002", "m0003", "m0004", "m0005"][..], &["m0003", "m0006", "m0007", "m0008"]];
     let paths = |names: &[&str]| names.iter().map(|n| from.join(n)).collect::<Vec<_>>();
@@ -57,7 +57,7 @@ fn twice_and_by_two_at_once_is_once() {
     let again = add(store.as_ref(), &[&from, &from]);
     assert_eq!((again.added, again.known, again.left_out.len()), (0, 71, 1));
     assert_eq!(rows(store.as_ref()), before);
-    // The same files elsewhere are the same recordings.
+    // Copies of the files are the same recordings.
     let copy = place.path().join("copy");
     let copied =
         std::process::Command::new("cp").args(["-r", "--"]).arg(from.join("m0001")).arg(&copy).status();
@@ -88,12 +88,12 @@ fn a_corrupt_one_is_named_and_the_rest_is_taken() {
     }
     assert!(said.contains("6 added, 0 there already, 3 left out"), "{said}");
     once(fleet(&root).as_ref(), 6);
-    // Mended, it is added.
+    // Repaired, it is added.
     fs::write(from.join("m0001/00001.ncpu/samples.parquet"), bytes).unwrap();
     assert_eq!(add(fleet(&root).as_ref(), &[&from]).added, 1);
 }
 
-/// A copy of a recording with one file replaced, of which the manifest tells the truth but for the rows.
+/// A copy of a recording with one file replaced, and a correct manifest except for the rows.
 fn replaced(from: &Path, to: &Path, table: &str, bytes: &[u8], rows: i64) {
     let copied = std::process::Command::new("cp").args(["-r", "--"]).arg(from).arg(to).status();
     assert!(copied.unwrap().success());
@@ -103,7 +103,7 @@ fn replaced(from: &Path, to: &Path, table: &str, bytes: &[u8], rows: i64) {
     let mut manifest: serde_json::Value = serde_json::from_str(&text).unwrap();
     let sha256: String = Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect();
     manifest["files"][name] = serde_json::json!({"rows": rows, "bytes": bytes.len(), "sha256": sha256});
-    // Not the recording that it was copied from.
+    // A different recording than the one it was copied from.
     manifest["notes"] = serde_json::json!([to.display().to_string()]);
     fs::write(to.join("manifest.json"), manifest.to_string()).unwrap();
 }
@@ -155,7 +155,7 @@ fn a_recording_that_is_a_bomb_is_left_out_and_the_rest_is_taken() {
     once(fleet(&root).as_ref(), 4);
 }
 
-/// The sum that people write: no layer's capacity lacks the recordings in which nothing was in it.
+/// A sum as users write it: no layer's capacity misses the recordings in which the layer is empty.
 #[test]
 fn every_recording_has_a_row_of_each_layer() {
     for name in ["build", "torture", "files"] {
@@ -180,7 +180,8 @@ fn waits() -> impl Strategy<Value = Vec<Waited>> {
     prop::collection::vec((0..3usize, 0..2usize, 0..1_000_000u64, time(), time(), 0.0..1e7f64), 0..40)
 }
 
-/// Names of tenants 4, `web.service`, and 5, `batch.service`, and what victims lost to culprits on run queues, in seconds.
+/// Names of tenants 4, `web.service`, and 5, `batch.service`, and the time that victims lost to culprits on
+/// run queues, in seconds.
 fn tenants(losses: &[(u64, Option<u64>, f64)]) -> [Table; 2] {
     let (mut names, mut lost) = (tenant_names::Rows::new(), tenant_losses::Rows::new());
     for (id, unit) in [(4, "web.service"), (5, "batch.service")] {
@@ -201,7 +202,7 @@ fn tenants(losses: &[(u64, Option<u64>, f64)]) -> [Table; 2] {
     [names.finish(), lost.finish()]
 }
 
-/// A seed whose locks of the kernel and of programs were waited for so.
+/// A seed with these waits for locks of the kernel and of programs.
 fn with_waits(waits: &[Waited]) -> Rolled {
     let mut recording = Recording::open(&seed("files")).expect("a seed");
     let (mut kernel, mut user) = (locks::Rows::new(), user_locks::Rows::new());
@@ -248,7 +249,7 @@ fn with_waits(waits: &[Waited]) -> Rolled {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whole microseconds of each row are summed: no wait is lost, none counted twice, in whichever order they come.
+    /// Whole microseconds of each row are summed: no wait is lost, none counted twice, in any order.
     #[test]
     fn sums_of_locks_are_exact_and_of_any_order(
         (waits, mixed) in waits().prop_flat_map(|w| (Just(w.clone()), Just(w).prop_shuffle())),
@@ -275,7 +276,7 @@ proptest! {
     }
 }
 
-/// Each row of a part begins with its recording, and every cell stands in its own column.
+/// Each row of a part begins with its recording, and every cell is in its own column.
 #[test]
 fn every_cell_stands_in_its_column() {
     let rolled = with_waits(&[(0, 0, 7, 0.5, 0.25, 90.0)]);
@@ -309,7 +310,7 @@ fn every_cell_stands_in_its_column() {
 fn losses_are_summed_by_name() {
     let mut recording = Recording::open(&seed("files")).expect("a seed");
     let mut given = vec![(4, Some(5), 0.25), (4, Some(5), 0.5), (5, None, 0.125)];
-    // Of tenants without a name.
+    // Losses of tenants without a name.
     given.extend((0..5).map(|i| (100 + i, Some(4), 0.001)));
     for table in tenants(&given) {
         recording.tables.insert(table.name().into(), table);
@@ -346,7 +347,7 @@ fn recordings_of_other_versions_are_taken() {
         r.layers.iter().find(|(name, ..)| *name == layer.name()).map_or(0, |(_, us, _)| *us)
     };
     let now = roll(&seed("torture"));
-    // Of today: what came since version 1 is missing.
+    // An old recording: columns added since version 1 are missing.
     changed(&place.path().join("old"), |r| {
         r.manifest.schema = 1;
         r.manifest.kind = None;
@@ -370,7 +371,7 @@ fn recordings_of_other_versions_are_taken() {
     for table in Kept::ALL {
         assert_eq!(rows(&whole, table), rows(&now, table), "{table:?}");
     }
-    // Of tomorrow: a state of CPUs, a reason to idle, a class of samples and a column that nobody knows here.
+    // A future recording: an unknown state of CPUs, reason to idle, class of samples and column.
     let idle = Recording::open(&seed("torture")).unwrap().tables["idle_time"].clone();
     let rows = idle.num_rows();
     changed(&place.path().join("new"), |r| {
@@ -380,7 +381,7 @@ fn recordings_of_other_versions_are_taken() {
         let more = time.with_numbers(column("dreaming"), &vec![Some(0.0); time.num_rows()], "none").unwrap();
         r.tables.insert("cpu_time".into(), more);
         let mut more = idle.with_numbers(column("bored"), &vec![Some(0.5); rows], "none").unwrap();
-        // The seed is older than some reasons of today.
+        // The seed is older than some of today's reasons.
         for reason in ncpu_schema::IdleReason::ALL.map(|reason| reason.name()) {
             if !more.columns().iter().any(|c| c.name == reason) {
                 more = more.with_numbers(column(reason), &vec![Some(0.0); rows], "none").unwrap();
@@ -408,11 +409,12 @@ fn recordings_of_other_versions_are_taken() {
     });
     let new = roll(&place.path().join("new"));
     assert!(sum(&new).abs_diff(sum(&now)) <= 20, "{} {}", sum(&new), sum(&now));
-    // Half of the samples were of that class: half of the program's time is nobody's, and not spread over the others.
+    // Half of the samples had that class: half of the program's time is unattributed, and not spread over the
+    // others.
     let calls = of(&now, Layer::Calls) as f64;
     assert!((of(&new, Layer::Calls) as f64 / calls - 0.5).abs() < 0.01, "{:?}", new.layers);
     assert!(of(&new, Layer::Unseen) as f64 > calls / 2.0, "{:?}", new.layers);
-    // The same words in a recording of this version are wrong.
+    // The same words in a recording of this version are an error.
     changed(&place.path().join("wrong"), |r| {
         let column = Column::float("dreaming", Unit::CpuSeconds, Kind::Time, "");
         let time = r.tables["cpu_time"].clone();
@@ -489,7 +491,11 @@ fn a_root_that_is_none() {
     for (root, add, ask) in [
         ("none", None, "does not exist"),
         ("file", Some("is not a directory"), "is not a directory"),
-        ("other", Some("not empty, it has letter.txt"), "is not a fleet: it has no ncpu-fleet.json"),
+        (
+            "other",
+            Some("neither a fleet nor empty (it has letter.txt)"),
+            "is not a fleet: it has no ncpu-fleet.json",
+        ),
         ("newer", Some("format 9"), "format 9"),
     ] {
         if let Some(why) = add {
@@ -511,9 +517,12 @@ fn a_root_that_is_none() {
     }
     // A fleet without recordings, and directories without any.
     fs::create_dir(path("empty")).unwrap();
-    assert!(bad(&["add", &path("fleet"), &path("empty")]).contains("it is not a recording and holds none"));
+    assert!(
+        bad(&["add", &path("fleet"), &path("empty")])
+            .contains("it is neither a recording nor a directory with recordings")
+    );
     assert!(bad(&["add", &path("fleet"), &path("gone")]).contains("gone: cannot read the directory"));
-    assert!(bad(&["onion", &path("fleet")]).contains("holds no recordings yet"));
+    assert!(bad(&["onion", &path("fleet")]).contains("has no recordings yet"));
 }
 
 #[test]
@@ -527,7 +536,7 @@ fn recordings_that_are_still_written_wait() {
     let root = place.path().join("fleet").to_str().unwrap().to_string();
     let at = writing.to_str().unwrap();
     let out = run(&["add", &root, at]);
-    assert!(!out.status.success() && said(&out).contains("it was not finished, or still is being written"));
+    assert!(!out.status.success() && said(&out).contains("it is unfinished, or still being written"));
     good(&["add", &root, at, "--unfinished"]);
     once(fleet(root.as_ref()).as_ref(), 1);
 }
@@ -569,9 +578,9 @@ fn a_full_disk_loses_nothing() {
     good(&arguments);
     once(fleet(&root).as_ref(), 24);
     let left = || walk(&root).into_iter().filter(|n| n.ends_with(".tmp")).count();
-    assert_eq!(left(), 0, "nothing half written is left");
+    assert_eq!(left(), 0, "no partial file is left");
 
-    // Full while it is compacted: with room for the journal, and without.
+    // A full disk during a compaction: first without room for the journal, then with it.
     let more = place.path().join("more");
     Plan { seed: 8, ..plan(4, 6, false) }.write(&more, 2).unwrap();
     good(&["add", root.to_str().unwrap(), more.to_str().unwrap(), "--no-compact"]);

@@ -1,4 +1,4 @@
-//! Few parts of many: nothing is lost or doubled, whoever adds meanwhile and whenever it is cut off.
+//! Merging parts: no row is lost or doubled, during any addition and after any interruption.
 
 mod common;
 
@@ -18,7 +18,7 @@ use ncpu_fleet::tables::Kept;
 
 const DAY: i64 = 86_400_000_000;
 
-/// Microseconds since 1970, days after the first recording.
+/// Microseconds since 1970, this many days after the first recording.
 fn after(days: i64) -> i64 {
     BEGIN as i64 * 1_000_000 + days * DAY
 }
@@ -55,7 +55,7 @@ fn hours_become_days_and_days_months() {
     let before = counted(once(store.as_ref(), 40));
     let small = parts(store.as_ref());
 
-    // While the second day is not over, its hours stay.
+    // Until the second day is over, its hours stay.
     let outcome = compact(store.as_ref(), after(1)).unwrap();
     assert_eq!((outcome.before, outcome.after), (small, parts(store.as_ref())));
     let now = spans(store.as_ref(), Kept::Layers);
@@ -65,10 +65,10 @@ fn hours_become_days_and_days_months() {
         "{now:?}"
     );
     assert_eq!(counted(once(store.as_ref(), 40)), before);
-    // Engines look into every directory.
+    // Engines read every directory.
     assert!(!root.join("layers/date=2026-11-10/hour=00").exists());
 
-    // Again, it has nothing to do; nobody is added twice; what comes late is found among the rest.
+    // A second run has nothing to do; no recording is added twice; a late one is found among the rest.
     assert_eq!(compact(store.as_ref(), after(1)).unwrap().after, outcome.after);
     assert_eq!(add(store.as_ref(), &[&from]).added, 0);
     Plan { seed: 9, step: 7200.0, ..plan(2, 13, false) }.write(&place.path().join("late"), 2).unwrap();
@@ -78,7 +78,7 @@ fn hours_become_days_and_days_months() {
     assert_eq!(spans(store.as_ref(), Kept::Layers), days);
     let before = counted(once(store.as_ref(), 66));
 
-    // A month that is over and holds little.
+    // A past month with little data.
     compact(store.as_ref(), after(40)).unwrap();
     for table in Kept::ALL {
         assert!(
@@ -99,7 +99,7 @@ fn months_are_asked_by_their_dates() {
     }
     let place = tempfile::tempdir().unwrap();
     let from = place.path().join("recordings");
-    // Six recordings, 12 hours from each other, across the end of a month.
+    // Six recordings, 12 hours apart, across the end of a month.
     let begin = BEGIN + 19.0 * 86_400.0;
     Plan { step: 43_200.0, begin, ..plan(1, 6, false) }.write(&from, 2).unwrap();
     let root = place.path().join("fleet");
@@ -122,7 +122,7 @@ fn months_are_asked_by_their_dates() {
     }
 }
 
-/// A store that is gone after so many changes, as for who is killed.
+/// A store that fails after this many changes, like a killed process.
 struct Dying<'a> {
     store: &'a dyn Store,
     left: AtomicUsize,
@@ -177,7 +177,7 @@ fn killed_at_any_moment() {
         let dying = Dying { store: store.as_ref(), left: AtomicUsize::new(moments) };
         let result =
             compact::compact(&dying, &compact::Options { take_over: false, threads: 1, now: after(1) });
-        // Nothing is lost at any moment; twice it may be there until the next comes.
+        // No row is lost at any moment; rows may be doubled until the next run.
         let left = rows(store.as_ref());
         assert_eq!(left.len(), before.len(), "after {moments} changes");
         doubled += usize::from(left.values().any(|(parts, _)| *parts > 1));
@@ -190,7 +190,7 @@ fn killed_at_any_moment() {
         }
         moments += 1;
     }
-    // A journal and its end, and for each of five tables a part and the end of three.
+    // A journal and its end, and for each of five tables a part and the removal of three.
     assert_eq!((moments, doubled), (2 + 5 * 4, 5 * 3));
 }
 
@@ -211,7 +211,8 @@ fn questions_finish_what_was_cut_off() {
         assert!(store.put_new("compacting.json", text.as_bytes()).unwrap());
     };
 
-    // Cut off between the new part and the old ones' end: rows are there twice, and nobody is told so.
+    // Interrupted between the new part and the removal of the old ones: rows are there twice, and no query
+    // sees them.
     let last = parts::list(store.as_ref(), Kept::Layers, None).unwrap().pop().unwrap();
     let bytes = store.get(&last.name).unwrap().unwrap();
     let new = parts::name(Kept::Layers, &last.span.day().unwrap(), 1);
@@ -221,21 +222,22 @@ fn questions_finish_what_was_cut_off() {
     assert_eq!(counted(once(store.as_ref(), 3)), before);
     assert!(store.get("compacting.json").unwrap().is_none());
 
-    // Cut off before its new part, whose number an addition has got: that has other recordings, and nothing goes.
+    // Interrupted before its new part, whose number an addition then got: that part has other recordings, and
+    // no part is removed.
     let all = parts::list(store.as_ref(), Kept::Layers, None).unwrap();
     journal(&all[0].name, &all[1].name);
     add(store.as_ref(), &[&from]);
     assert_eq!(counted(once(store.as_ref(), 3)), before);
 
-    // While somebody adds, nobody compacts, and the other way round.
+    // An addition excludes a compaction, and the reverse.
     let root = root.to_str().unwrap();
     let held = store.lock(Hold::Add).unwrap().expect("shared");
-    assert!(bad(&["compact", root]).contains("is being added to or asked"));
+    assert!(bad(&["compact", root]).contains("is in use by an addition or a query"));
     drop(held);
     let held = store.lock(Hold::Alone).unwrap().expect("alone");
-    assert!(bad(&["onion", root]).contains("is being compacted: try again"));
+    assert!(bad(&["onion", root]).contains("is being compacted; try again"));
     drop(held);
-    // Files that are no parts; and a part that would be removed since it has its own rows.
+    // Files that are not parts; and a part that would be removed because it has its own rows.
     let own = &all[0].name;
     for (new, old) in [("layers/date=../../x", "/etc/passwd"), (own, own)] {
         journal(new, old);
@@ -263,7 +265,7 @@ fn two_who_compact_and_one_who_adds() {
         .map(|mut c| c.stderr(std::process::Stdio::piped()).spawn().unwrap())
         .collect();
     let add = all.remove(0).wait_with_output().unwrap();
-    // It may have found them at work for longer than it waits.
+    // The fleet may have been in use for longer than it waits.
     assert!(add.status.success() || said(&add).contains("try again"), "{}", said(&add));
     for compaction in all {
         let out = compaction.wait_with_output().unwrap();
@@ -273,7 +275,7 @@ fn two_who_compact_and_one_who_adds() {
     once(store.as_ref(), 24);
 }
 
-/// One recording after the other to the same hour: a part each time would be read by all that follow.
+/// One recording after the other to the same hour: with a part for each, all later ones would read it.
 #[test]
 fn single_additions_do_not_heap_up() {
     let place = tempfile::tempdir().unwrap();
@@ -291,7 +293,7 @@ fn single_additions_do_not_heap_up() {
     }
     assert!(most < 20, "{most} parts");
     once(store.as_ref(), 40);
-    // While somebody asks, it is left for later.
+    // During a query, merging is left for later.
     let held = store.lock(Hold::Ask).unwrap().expect("shared");
     plan(60, 1, false).write(&place.path().join("more"), 2).unwrap();
     let dirs = [place.path().join("more")];

@@ -1,4 +1,4 @@
-//! Questions to DuckDB: what was planted is found, and what is wrong is said in a line.
+//! Queries to DuckDB: planted changes are found, and errors are one line.
 
 mod common;
 
@@ -42,7 +42,7 @@ fn what_was_planted_is_found() {
     let root = fleet(place.path(), &plan(45, 6, true));
     let root = root.as_str();
 
-    // Layers of a group are its capacity, to the microsecond.
+    // Layers of a group sum to its capacity, to the microsecond.
     let onion = rows(&good(&["onion", root, "--by", "label:type", "-o", "csv"]));
     for group in ["web", "batch", "db"] {
         let of: Vec<_> = onion.iter().filter(|r| r["label:type"] == group).collect();
@@ -60,7 +60,7 @@ fn what_was_planted_is_found() {
     assert!(locks.windows(2).all(|w| number(&w[0], "share") >= number(&w[1], "share")), "{locks:?}");
     assert!(locks[0]["label:type"] == "batch" && locks[0]["lock"] == "files_struct.file_lock", "{locks:?}");
 
-    // The planted pair is found on all machines that have both tenants, and on no other.
+    // The planted pair is found on all machines that have both tenants, and on no other machine.
     let pairs = rows(&good(&["tenants", root, "--by", "label:type", "-o", "csv"]));
     let pair = |r: &&HashMap<String, String>| (r["victim"].as_str(), r["culprit"].as_str()) == UNLUCKY;
     let unlucky: Vec<_> = pairs.iter().filter(pair).collect();
@@ -76,7 +76,7 @@ fn what_was_planted_is_found() {
     let of_unlucky: Vec<_> = everywhere.iter().filter(pair).collect();
     assert_eq!((of_unlucky[0]["machines"].as_str(), of_unlucky[0]["of"].as_str()), ("15", "45"));
 
-    // The six hours are 00 to 05; what was planted begins with 03.
+    // The six hours are 00 to 05; the planted change begins at 03.
     let periods = ["--before", "2026-11-10T00..02", "--after", "2026-11-10T03.."];
     let arguments = [&["regress", root, "--by", "label:type", "-o", "csv"][..], &periods].concat();
     let found = rows(&good(&arguments));
@@ -91,9 +91,10 @@ fn what_was_planted_is_found() {
     let changed: Vec<_> =
         machines.iter().filter(|r| r["name"].starts_with(LOCK)).map(|r| r["host"].clone()).collect();
     let types = |host: &String| host[1..].parse::<usize>().unwrap() % 3;
-    // Three recordings before and three after say little of one machine by itself; whatever is told is true.
+    // Three recordings before and three after are little evidence for a single machine; every reported change
+    // is real.
     assert!(!changed.is_empty() && changed.iter().all(|h| types(h) == 2), "{changed:?}");
-    // Nothing was planted before.
+    // Before 03 there is no planted change.
     let quiet = ["regress", root, "--before", "2026-11-10T00", "--after", "2026-11-10T01", "-o", "csv"];
     assert!(rows(&good(&quiet)).iter().all(|r| !r["name"].starts_with(LOCK)));
 
@@ -115,21 +116,21 @@ fn what_was_planted_is_found() {
     }
     assert!(rows(&good(&["machines", root, "-o", "csv"])).len() == 45);
 
-    // Kin by default have less in common where there are too few of them.
+    // By default kin have less in common if there are too few of them.
     let found = rows(&good(&["outliers", root, "--until", "2026-11-10T03", "-o", "csv"]));
     let hosts: std::collections::HashSet<_> = found.iter().map(|r| r["host"].as_str()).collect();
     let planted = OUTLIERS.map(Plan::host);
     assert!(planted.iter().all(|host| hosts.contains(host.as_str())) && hosts.len() <= 3, "{found:?}");
     assert!(found.iter().all(|r| r["labels"].contains("type=") && r["kernel"] == "any"), "{found:?}");
 
-    // The obvious sum is that of `onion`.
+    // The obvious sum equals that of `onion`.
     let sum =
         "SELECT 100.0 * sum(us) / sum(capacity_us) AS percent FROM layers WHERE layer = 'kernel lock spin'";
     let percent = number(&rows(&good(&["sql", root, sum, "-o", "csv"]))[0], "percent");
     let onion = rows(&good(&["onion", root, "-o", "csv"]));
     let share = onion.iter().find(|r| r["layer"] == "kernel lock spin").map(|r| number(r, "share"));
     assert!((percent - share.unwrap()).abs() < 0.01, "{percent} {share:?}");
-    // Time blocked in user locks takes no capacity, and is shown all the same.
+    // Time blocked in user locks takes no capacity, but is shown.
     let locks = rows(&good(&["user-locks", root, "-o", "csv"]));
     assert!(locks.iter().any(|r| number(r, "block") > 0.0 && number(r, "waited") > 0.0), "{locks:?}");
 
@@ -163,7 +164,7 @@ fn what_was_planted_is_found() {
     assert_eq!(good(&["onion", root, "--by", "kernel,label:type", "-o", "csv"]), before);
 }
 
-/// A machine by itself makes a part of each table an hour.
+/// A single machine makes a part of each table per hour.
 #[test]
 fn many_small_files_are_one_table() {
     if !engine() {
@@ -185,13 +186,13 @@ fn many_small_files_are_one_table() {
     let days = ask(&["onion", &root, "--by", "day"]);
     let of = |day: &str| days.iter().filter(|r| r["day"] == day).map(|r| number(r, "share")).sum::<f64>();
     assert!(["2026-11-10", "2026-11-16"].iter().all(|day| (of(day) - 100.0).abs() < 1e-9), "{days:?}");
-    // Put together, a part of each day is left, and the answers are the same.
+    // After merging, one part per day is left, and the answers are the same.
     let arguments = ["locks", &root, "--by", "day", "-o", "csv"];
     let apart = good(&arguments);
-    assert!(said(&run(&["compact", &root])).contains("35 parts where 750 were"));
+    assert!(said(&run(&["compact", &root])).contains("35 parts instead of 750"));
     assert_eq!(parts("layers"), 7);
     assert_eq!((ask(&["onion", &root, "--by", "day"]), good(&arguments)), (days, apart));
-    // Of some days, other files are not even opened.
+    // For selected days, other files are not even opened.
     let day = "layers/date=2026-11-15/hour=__HIVE_DEFAULT_PARTITION__/part-000001.parquet";
     assert!(Path::new(&root).join(day).exists());
     std::fs::write(Path::new(&root).join(day), "x").unwrap();
@@ -210,20 +211,20 @@ fn engines_that_are_not_there() {
     let root = fleet(place.path(), &plan(2, 1, false));
     let root = root.as_str();
     for (engine, why) in [
-        ("mysql", "give duckdb, the path of its library, or grpc://HOST:PORT"),
+        ("mysql", "expected duckdb, the path of its library, or grpc://HOST:PORT"),
         ("/nonexistent/libduckdb.so", "does not exist"),
-        ("/etc/passwd", "is no DuckDB that can be loaded"),
+        ("/etc/passwd", "cannot be loaded as DuckDB"),
     ] {
         let said = bad(&["onion", root, "--engine", engine]);
         assert!(said.contains(why), "{said}");
     }
-    // A library, but no engine.
+    // A library that is not an engine.
     if let Some(other) = ["/lib/x86_64-linux-gnu/libm.so.6", "/lib/aarch64-linux-gnu/libm.so.6"]
         .iter()
         .find(|p| Path::new(p).exists())
     {
         let said = bad(&["onion", root, "--engine", other]);
-        assert!(said.contains("is no DuckDB that can be loaded"), "{said}");
+        assert!(said.contains("cannot be loaded as DuckDB"), "{said}");
     }
     let out = common::command(&["onion", root]).env("NCPU_DUCKDB", "/nonexistent").output().unwrap();
     assert!(said(&out).contains("NCPU_DUCKDB: /nonexistent does not exist"));
@@ -235,12 +236,9 @@ fn engines_that_are_not_there() {
         "{}",
         said(&out)
     );
-    // Neither a server nor, perhaps, its driver.
+    // Neither a server nor, perhaps, its driver exists.
     let said = bad(&["onion", root, "--engine", "grpc://127.0.0.1:9"]);
-    assert!(
-        said.contains("no engine answers there") || said.contains("no ADBC driver of Flight SQL"),
-        "{said}"
-    );
+    assert!(said.contains("no engine answers") || said.contains("no ADBC driver of Flight SQL"), "{said}");
 }
 
 #[test]
@@ -253,7 +251,7 @@ fn wrong_questions_are_refused_in_a_line() {
     let root = root.as_str();
     for (arguments, why) in [
         (&["onion", root, "--where", "nosuch = 1"][..], "nosuch"),
-        (&["onion", root, "--where", "kernel = 'x"], "a quote is not closed"),
+        (&["onion", root, "--where", "kernel = 'x"], "unclosed quote"),
         (&["sql", root, "SELECT * FROM nosuch"], "nosuch"),
         (&["sql", root, "SELEC"], "SELEC"),
         (&["onion", root, "--by", "color"], "--by color"),
@@ -264,7 +262,7 @@ fn wrong_questions_are_refused_in_a_line() {
         let said = bad(arguments);
         assert!(said.contains(why), "{arguments:?}: {said}");
     }
-    // No recording is as old as this: an empty answer says so.
+    // All recordings are newer: an empty answer says so.
     let out = run(&["onion", root, "--until", "2020-01-01"]);
     assert!(
         out.status.success() && said(&out).contains("no recording of the fleet matches"),

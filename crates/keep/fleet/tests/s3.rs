@@ -1,4 +1,4 @@
-//! A fleet in S3: slow, failing, refusing, careless servers; nothing is lost or doubled.
+//! A fleet in S3: slow, failing, refusing, careless servers; no row is lost or doubled.
 
 mod common;
 
@@ -82,13 +82,13 @@ fn added_once_by_two_at_once() {
     }
     s3.once();
     assert!(good(s3.add()).contains("0 added, 12 there already"));
-    assert!(good(s3.command(&["compact", ROOT])).contains("parts where"));
+    assert!(good(s3.command(&["compact", ROOT])).contains("parts instead of"));
     s3.once();
-    // An addition that was cut off may still be under way for all that a store can tell.
+    // To the store, an interrupted addition looks like one in progress.
     let note = "some/prefix/adding/x".to_string();
     s3.server.objects.lock().unwrap().insert(note, b"process 7 on far since 2026-11-10 07:30".to_vec());
-    // Nothing is to be done, so nobody is asked.
-    assert!(good(s3.command(&["compact", ROOT])).contains("parts where"));
+    // There is nothing to do, so notes are not read.
+    assert!(good(s3.command(&["compact", ROOT])).contains("parts instead of"));
     let more = s3.place.path().join("more");
     Plan { seed: 8, ..plan(2, 1, false) }.write(&more, 2).unwrap();
     let more = ["add", ROOT, more.to_str().unwrap()];
@@ -136,7 +136,7 @@ fn servers_and_credentials_that_are_not_there() {
         assert!(without(name).contains("no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"));
     }
     assert!(bad(s3.command(&["onion", ROOT])).contains("is not a fleet: it has no ncpu-fleet.json"));
-    assert!(bad(s3.command(&["onion", "s3://other/x"])).contains("there is no such bucket"));
+    assert!(bad(s3.command(&["onion", "s3://other/x"])).contains("the bucket does not exist"));
     let mut gone = s3.command(&["onion", ROOT]);
     gone.env("AWS_ENDPOINT_URL", "http://127.0.0.1:9");
     assert!(bad(gone).contains("Connection refused"));
@@ -145,7 +145,7 @@ fn servers_and_credentials_that_are_not_there() {
     slow.env("NCPU_S3_TIMEOUT", "1");
     assert!(bad(slow).contains("timeout"), "a server that does not answer is given up");
     s3.server.slow.store(0, Ordering::Relaxed);
-    // One that does not heed conditions would lose what two write at once.
+    // A server that ignores conditions would lose the parts of concurrent writers.
     s3.server.careless.store(true, Ordering::Relaxed);
     assert!(bad(s3.add()).contains("If-None-Match"));
 }
@@ -168,10 +168,10 @@ fn duckdb_reads_copies_of_its_parts() {
     let before = s3.server.requests.load(Ordering::Relaxed);
     assert_eq!(ask(), first);
     let fetched = s3.server.requests.load(Ordering::Relaxed) - before;
-    // Listings and the marker alone; three objects a page.
+    // Only listings and the marker; three objects per page.
     let pages = s3.server.objects.lock().unwrap().len() / 3 + 20;
     assert!(fetched < pages, "{fetched} requests");
-    // Compacted, the answer is the same, and old copies are not read.
+    // After a compaction the answer is the same, and old copies are not read.
     good(s3.command(&["compact", ROOT]));
     assert_eq!(ask(), first);
 }

@@ -1,4 +1,5 @@
-//! Engines of another version, and engines that go away: a driver made for it, for no real one fails when asked to.
+//! Engines of another version, and engines that fail: with a driver made for the test, because no real one
+//! fails on request.
 
 use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
@@ -17,7 +18,7 @@ use ncpu_fleet::engine::{Engine, Kind};
 
 type Rows = Box<dyn RecordBatchReader + Send + 'static>;
 
-/// The driver. It tells a version, and to other questions gives what they ask for.
+/// The driver. It returns a version, and to other queries the results that they name.
 #[derive(Default)]
 struct Strange {
     asked: String,
@@ -187,7 +188,7 @@ impl Statement for Is<OptionStatement> {
     }
 }
 
-/// What a driver's library has for those who load it.
+/// The entry point of a driver's library.
 unsafe extern "C" fn begin(_: c_int, driver: *mut c_void, _: *mut FFI_AdbcError) -> AdbcStatusCode {
     // SAFETY: the caller gives room for a driver, which need not be aligned.
     unsafe { std::ptr::write_unaligned(driver.cast::<FFI_AdbcDriver>(), Strange::ffi_driver()) };

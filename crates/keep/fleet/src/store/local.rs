@@ -11,10 +11,11 @@ use crate::store::{Entry, Hold, Store};
 use crate::tables::Kept;
 use crate::{Error, Result};
 
-/// Bytes of a part that are read at most.
+/// The most bytes of a part that are read.
 const MOST: u64 = 4 << 30;
 
-/// What is locked. It stays, for whoever removes it could remove one that another has just locked.
+/// The lock file. It is never removed, because removing it could remove a file that another process has just
+/// locked.
 const LOCK: &str = ".lock";
 
 pub(crate) struct Local {
@@ -24,7 +25,7 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Opens a directory for files of these permissions, or makes it.
+    /// Opens a directory, or makes it; its files get these permissions.
     pub(crate) fn open(root: &str, mode: u32, make: bool) -> Result<Local> {
         let local = Local { root: root.into(), mode, path: PathBuf::from(root) };
         match Dir::open(&local.path) {
@@ -43,7 +44,7 @@ impl Local {
         Ok(local)
     }
 
-    /// Makes a directory; one that somebody else has just made is as good.
+    /// Makes a directory. One that another process has just made is not an error.
     fn make(&self, path: &Path) -> Result<()> {
         match Dir::make(path, self.mode) {
             Ok(_) => Ok(()),
@@ -65,7 +66,7 @@ impl Local {
             match dir.kind(&found).map_err(failed)? {
                 Some(FileType::Directory) => self.walk(&below.join(&found), &whole, out)?,
                 Some(FileType::RegularFile) => {
-                    // It may have been compacted away since it was listed.
+                    // It may have been compacted since it was listed.
                     if let Ok(about) = dir.open_file(&found).and_then(|f| f.metadata()) {
                         out.push(Entry { name: whole, bytes: about.len() });
                     }
@@ -119,7 +120,7 @@ impl Store for Local {
             dir.link(&temporary, file).map_err(failed("give its name to"))
         };
         let done = write();
-        // On a full disk every byte given back helps; one that was never made is gone as well.
+        // On a full disk every byte helps; a file that was never made needs no removal.
         let _ = dir.remove(&temporary);
         done
     }
@@ -131,7 +132,7 @@ impl Store for Local {
                 Err(Error::store(path.display().to_string(), "remove", e))
             }
             _ => {
-                // Engines look into every directory. Those that are not empty stay.
+                // Engines read every directory. Directories that are not empty stay.
                 let above = path.ancestors().skip(1);
                 let parts = |p: &&Path| {
                     let name = p.file_name().and_then(|n| n.to_str()).unwrap_or_default();
@@ -151,7 +152,7 @@ impl Store for Local {
         Some(&self.path)
     }
 
-    /// Files that are being written have hidden names; of nobody who adds they are left over.
+    /// Files being written have hidden names; without a running addition they are leftovers.
     fn sweep(&self) -> Result<()> {
         Kept::ALL.iter().try_for_each(|table| sweep(&self.path.join(table.name())))
     }
@@ -164,7 +165,7 @@ impl Store for Local {
         };
         let file: File = match made {
             Ok(file) => file,
-            // Who may only read asks without: nobody compacts under a reader's eyes often enough to matter.
+            // A user with read permission only queries without the lock: compactions are rare enough.
             Err(e)
                 if hold == Hold::Ask
                     && matches!(e.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) =>

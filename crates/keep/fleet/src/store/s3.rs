@@ -10,17 +10,17 @@ use ureq::{Agent, Body};
 use crate::store::{Entry, Hold, Store};
 use crate::{Error, Result, when};
 
-/// For how long a signature is valid.
+/// The validity of a signature.
 const VALID: Duration = Duration::from_secs(900);
 
-/// Bytes of an object that are read at most.
+/// The most bytes of an object that are read.
 const MOST: u64 = 4 << 30;
 
-/// How often a request is sent that the server was not up to, and how long is waited after the first time.
+/// The number of attempts of a request that the server failed, and the first waiting time.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Where additions leave their notes.
+/// The prefix of additions' notes.
 const ADDING: &str = "adding";
 
 #[derive(Clone)]
@@ -32,7 +32,7 @@ pub(crate) struct S3 {
     agent: Agent,
 }
 
-/// Says that an addition is under way, until it is dropped.
+/// The note of an addition in progress, removed on drop.
 struct Note {
     store: S3,
     name: String,
@@ -40,7 +40,7 @@ struct Note {
 
 impl Drop for Note {
     fn drop(&mut self) {
-        // One that stays is named to whoever compacts, who can go on all the same.
+        // A note that stays is named to the user who compacts, who can continue with --take-over.
         let _ = self.store.remove(&self.name);
     }
 }
@@ -51,13 +51,13 @@ fn variable(names: &[&str]) -> Option<String> {
 }
 
 impl S3 {
-    /// Opens `s3://BUCKET/PREFIX` with what the variables of AWS's own tools say.
+    /// Opens `s3://BUCKET/PREFIX` with the environment variables of AWS's own tools.
     pub(crate) fn open(root: &str) -> Result<S3> {
         let usage = |why: String| Error::Usage(format!("{root}: {why}"));
         let path = root.strip_prefix("s3://").unwrap_or(root);
         let (name, prefix) = path.split_once('/').unwrap_or((path, ""));
         if name.is_empty() {
-            return Err(usage("it names no bucket: write s3://BUCKET/PREFIX".into()));
+            return Err(usage("no bucket; expected s3://BUCKET/PREFIX".into()));
         }
         let key = variable(&["AWS_ACCESS_KEY_ID"]);
         let secret = variable(&["AWS_SECRET_ACCESS_KEY"]);
@@ -70,11 +70,12 @@ impl S3 {
         };
         let region = variable(&["AWS_REGION", "AWS_DEFAULT_REGION"]).unwrap_or_else(|| "us-east-1".into());
         let own = variable(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]);
-        // Servers of one's own seldom have a name for each bucket.
+        // Private servers rarely have a host name for each bucket.
         let style = if own.is_some() { UrlStyle::Path } else { UrlStyle::VirtualHost };
         let endpoint = own.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
-        let url =
-            endpoint.parse().map_err(|e| usage(format!("AWS_ENDPOINT_URL `{endpoint}` is no URL: {e}")))?;
+        let url = endpoint
+            .parse()
+            .map_err(|e| usage(format!("AWS_ENDPOINT_URL `{endpoint}` is not a URL: {e}")))?;
         let bucket = Bucket::new(url, style, name.to_string(), region)
             .map_err(|e| usage(format!("AWS_ENDPOINT_URL `{endpoint}`: {e}")))?;
         let seconds = variable(&["NCPU_S3_TIMEOUT"]).and_then(|s| s.parse().ok()).unwrap_or(60);
@@ -96,11 +97,12 @@ impl S3 {
         format!("{}{name}", self.prefix)
     }
 
-    fn told(&self, name: &str) -> String {
+    fn label(&self, name: &str) -> String {
         format!("{}/{name}", self.root)
     }
 
-    /// Sends a request until the server is up to it; answers of 2xx and those of `also` are good.
+    /// Sends a request, and repeats it while the server fails; answers of 2xx and those of `also` are
+    /// successes.
     fn send(
         &self,
         name: &str,
@@ -122,16 +124,16 @@ impl S3 {
                     };
                     let code = cell("Code").unwrap_or_default();
                     let words = match (code.as_str(), status) {
-                        ("NoSuchBucket", _) => "there is no such bucket".into(),
+                        ("NoSuchBucket", _) => "the bucket does not exist".into(),
                         (_, 403) => format!("the server refuses these credentials (403 {code})"),
                         _ => format!(
                             "the server answered {status} {code} {}",
                             cell("Message").unwrap_or_default()
                         ),
                     };
-                    // Slow down, and whatever is the server's own fault.
+                    // Slow down, and all errors of the server.
                     if status < 500 && status != 429 && status != 408 && status != 409 {
-                        return Err(Error::store(self.told(name), action, words));
+                        return Err(Error::store(self.label(name), action, words));
                     }
                     words
                 }
@@ -139,7 +141,7 @@ impl S3 {
             };
             if attempt == TRIES {
                 return Err(Error::store(
-                    self.told(name),
+                    self.label(name),
                     action,
                     format!("{} ({TRIES} tries)", why.trim_end()),
                 ));
@@ -147,7 +149,7 @@ impl S3 {
             std::thread::sleep(pause);
             pause *= 2;
         }
-        Err(Error::store(self.told(name), action, "no try was left"))
+        Err(Error::store(self.label(name), action, "all attempts failed"))
     }
 }
 
@@ -171,7 +173,7 @@ impl Store for S3 {
                 }
                 self.agent.get(action.sign(VALID).as_str()).call()
             })?;
-            let failed = |e: &dyn std::fmt::Display| Error::store(self.told(below), "list", e.to_string());
+            let failed = |e: &dyn std::fmt::Display| Error::store(self.label(below), "list", e.to_string());
             let text =
                 answer.into_body().with_config().limit(64 << 20).read_to_string().map_err(|e| failed(&e))?;
             let page = ListObjectsV2::parse_response(&text).map_err(|e| failed(&e))?;
@@ -197,10 +199,10 @@ impl Store for S3 {
         let missing = answer.status().as_u16() == 404;
         let mut body = answer.into_body();
         let bytes = body.with_config().limit(MOST).read_to_vec();
-        let bytes = bytes.map_err(|e| Error::store(self.told(name), "read", e))?;
+        let bytes = bytes.map_err(|e| Error::store(self.label(name), "read", e))?;
         if missing {
             return match String::from_utf8_lossy(&bytes).contains("NoSuchBucket") {
-                true => Err(Error::store(&self.root, "open", "there is no such bucket")),
+                true => Err(Error::store(&self.root, "open", "the bucket does not exist")),
                 false => Ok(None),
             };
         }
@@ -209,8 +211,8 @@ impl Store for S3 {
 
     fn put_new(&self, name: &str, bytes: &[u8]) -> Result<bool> {
         let key = self.key(name);
-        // 412 comes too where an earlier try had been heard and only its answer was lost. Who is told that the name is
-        // taken looks what is there, and finds their own.
+        // 412 also comes if an earlier attempt succeeded and only its answer was lost. A caller that finds
+        // the name taken reads the part, and finds its own.
         let answer = self.send(name, "write", &[412], || {
             let mut action = self.bucket.put_object(Some(&self.credentials), &key);
             action.headers_mut().insert("if-none-match", "*");
@@ -236,8 +238,8 @@ impl Store for S3 {
         if hold != Hold::Add {
             return Ok(Some(Box::new(())));
         }
-        // Who compacts writes their journal and looks for notes, who adds writes a note and looks for the journal: one of
-        // the two sees the other.
+        // A compaction writes its journal and then looks for notes, an addition writes a note and then looks
+        // for the journal: one of the two sees the other.
         let random: String = std::iter::repeat_with(fastrand::alphanumeric).take(16).collect();
         let name = format!("{ADDING}/{random}");
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();

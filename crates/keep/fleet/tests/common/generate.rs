@@ -1,5 +1,5 @@
-//! A fleet that is made up, for tests and benchmarks: real recordings varied by known factors, with changes planted in
-//! it that must be found.
+//! A generated fleet for tests and benchmarks: real recordings varied by known factors, with planted changes
+//! that must be found.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -24,23 +24,24 @@ pub const MODELS: [&str; 2] = ["AMD EPYC 9654 96-Core Processor", "Intel(R) Xeon
 pub const TYPES: [&str; 3] = ["web", "batch", "db"];
 /// The type on which [`LOCK`] spins more in the second half of the time, by [`GROWTH`] of capacity.
 pub const REGRESSED: &str = "db";
-/// The lock that does.
+/// That lock.
 pub const LOCK: &str = "planted_struct.table_lock";
-/// By how much, as a share of capacity.
+/// The growth, as a share of capacity.
 pub const GROWTH: f64 = 0.03;
-/// The machines that are unlike their kin: the first by interrupts, the second by a lock of its own.
+/// The outliers: the first by interrupts, the second by a lock of its own.
 pub const OUTLIERS: [usize; 2] = [17, 42];
-/// By how much the first is.
+/// The excess of the first.
 pub const INTERRUPTS: f64 = 0.08;
 /// The lock of the second, and its share.
 pub const STRANGE: (&str, f64) = ("planted_driver.io_lock", 0.05);
 
-/// The tenant that loses [`SUFFERS`] of the capacity to the other on each machine that has both: those of type `db`.
+/// The tenant that loses [`SUFFERS`] of the capacity to the other on each machine that has both: those of
+/// type `db`.
 pub const UNLUCKY: (&str, &str) = ("postgresql.service", "backup.service");
-/// How much.
+/// The amount of the loss.
 pub const SUFFERS: f64 = 0.06;
 
-/// What is made.
+/// The plan of a fleet.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Real recordings that are varied.
@@ -55,14 +56,14 @@ pub struct Plan {
     pub step: f64,
     /// Whether changes are planted, and one recording is damaged.
     pub planted: bool,
-    /// The same number makes the same fleet.
+    /// The seed of random numbers: the same number makes the same fleet.
     pub seed: u64,
 }
 
-/// A seed's tables, put together.
+/// A seed's tables, combined.
 struct Seed {
     manifest: Manifest,
-    /// Seconds, of a CPU on average.
+    /// Seconds, averaged over CPUs.
     elapsed: f64,
     spent: Vec<f64>,
     idle: Vec<f64>,
@@ -79,7 +80,7 @@ impl Plan {
         format!("m{machine:04}")
     }
 
-    /// When the second half begins, seconds since 1970.
+    /// The start of the second half, seconds since 1970.
     pub fn half(&self) -> f64 {
         self.begin + self.step * (self.each / 2) as f64
     }
@@ -89,7 +90,7 @@ impl Plan {
         (self.machines / 2, self.each / 3)
     }
 
-    /// Labels by host, as `add --labels` takes them.
+    /// Labels by host, in the form for `add --labels`.
     pub fn labels(&self) -> String {
         (0..self.machines).fold("host,type\n".to_string(), |mut text, m| {
             let _ = writeln!(text, "{},{}", Plan::host(m), TYPES[m % TYPES.len()]);
@@ -103,7 +104,7 @@ impl Plan {
     /// A seed cannot be read, or a file not be written.
     pub fn write(&self, dir: &Path, threads: usize) -> Result<()> {
         let seeds = self.seeds.iter().map(|path| Seed::read(path)).collect::<Result<Vec<_>>>()?;
-        ensure!(!seeds.is_empty(), "a fleet is made of recordings: name one");
+        ensure!(!seeds.is_empty(), "no seed recording given");
         let next = AtomicUsize::new(0);
         let work = || -> Result<()> {
             loop {
@@ -116,9 +117,9 @@ impl Plan {
         };
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
-            workers
-                .into_iter()
-                .try_for_each(|w| w.join().unwrap_or_else(|_| Err(anyhow!("a thread of the generator died"))))
+            workers.into_iter().try_for_each(|w| {
+                w.join().unwrap_or_else(|_| Err(anyhow!("a thread of the generator panicked")))
+            })
         })
     }
 
@@ -131,7 +132,7 @@ impl Plan {
             let path = dir.join(format!("{number:05}.ncpu"));
             fs::create_dir_all(&path)?;
             let seed = &seeds[machine % TYPES.len() % seeds.len()];
-            // Not all on the hour.
+            // Spread over the hour.
             let at = self.begin + self.step * number as f64 + (machine % 600) as f64;
             let (manifest, tables) = self.recording(seed, machine, at, own, &mut rng)?;
             let mut manifest = manifest;
@@ -161,7 +162,8 @@ impl Plan {
         Ok(())
     }
 
-    /// One recording: the seed's seconds moved between states by known factors, so that they still sum to its capacity.
+    /// One recording: the seed's seconds moved between states by known factors, so that they still sum to its
+    /// capacity.
     fn recording(
         &self,
         seed: &Seed,
@@ -186,7 +188,7 @@ impl Plan {
         let capacity = seed.elapsed * cpus as f64;
         let total: f64 = seed.spent.iter().sum();
         let mut spent: Vec<f64> = seed.spent.iter().map(|s| s / total).collect();
-        // Work comes and goes, what it costs with it.
+        // The load varies, and its costs vary with it.
         let work = (own * spread(rng, 0.15)).min(2.0);
         let state = |s: CpuState| s.index();
         let factor = work * [1.0, 1.1, 1.25][kernel];
@@ -220,7 +222,7 @@ impl Plan {
             }
         }
         let busy = spent[state(CpuState::Program)] * (work - 1.0);
-        // What grows takes from idle and from the program, what shrinks gives to idle.
+        // A growing state takes from idle and from the program; a shrinking one gives to idle.
         let [idle, program] = [CpuState::Idle, CpuState::Program].map(state);
         for (to, by) in grow.into_iter().map(|(s, by)| (state(s), by)).chain([(program, busy)]) {
             let from_idle = by.min(spent[idle] * 0.9);
@@ -279,7 +281,7 @@ impl Plan {
         tables.push(rows.finish());
         tables.extend(seed.user_locks.clone());
         if self.planted {
-            // Its own chance, so that the rest stays as it is.
+            // A separate random sequence, so that the rest is unchanged.
             tables.extend(tenants(
                 TYPES[machine % 3],
                 capacity,
@@ -305,7 +307,8 @@ impl Plan {
     }
 }
 
-/// The tenants of a machine, and what they lose: on machines of one type the same one always suffers beside the same other.
+/// The tenants of a machine, and their losses: on machines of one type the same tenant always suffers from
+/// the same other.
 fn tenants(ty: &str, capacity: f64, rng: &mut Rng) -> [Table; 2] {
     let (victim, culprit) = UNLUCKY;
     let mut names = tenant_names::Rows::new();
@@ -396,7 +399,7 @@ impl Seed {
         })
     }
 
-    /// CPUs that its seconds are of.
+    /// The number of CPUs of its seconds.
     fn spent_cpus(&self) -> f64 {
         (self.spent.iter().sum::<f64>() / self.elapsed).max(1e-9)
     }

@@ -1,4 +1,4 @@
-//! What the tests of fleets share.
+//! Shared code of the fleet tests.
 #![allow(dead_code)]
 
 pub mod generate;
@@ -31,7 +31,7 @@ pub fn plan(machines: usize, each: usize, planted: bool) -> Plan {
     Plan { seeds, machines, each, begin: BEGIN, step: 3600.0, planted, seed: 7 }
 }
 
-/// Adds recordings, and leaves small parts as they are.
+/// Adds recordings, without merging small parts.
 pub fn add(store: &dyn Store, dirs: &[&Path]) -> Outcome {
     let dirs: Vec<PathBuf> = dirs.iter().map(PathBuf::from).collect();
     let options = Options { threads: 2, ..Options::default() };
@@ -43,7 +43,7 @@ pub fn fleet(dir: &Path) -> Box<dyn Store> {
     store::open_or_make(dir.to_str().expect("a path"), 0o600).expect("a fleet")
 }
 
-/// The program, with an engine where one was found.
+/// The program, with an engine if one was found.
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ncpu-fleet"));
     command.args(arguments).env_remove("COLUMNS");
@@ -65,12 +65,12 @@ pub fn good(arguments: &[&str]) -> String {
     String::from_utf8(out.stdout).expect("text")
 }
 
-/// What it said on standard error.
+/// Its standard error.
 pub fn said(out: &Output) -> String {
     String::from_utf8_lossy(&out.stderr).into_owned()
 }
 
-/// Runs the program, which must fail with one line; that line.
+/// Runs the program, which must fail with one line; returns that line.
 pub fn bad(arguments: &[&str]) -> String {
     let out = run(arguments);
     assert!(!out.status.success(), "{arguments:?} succeeded: {}", String::from_utf8_lossy(&out.stdout));
@@ -79,7 +79,7 @@ pub fn bad(arguments: &[&str]) -> String {
     said
 }
 
-/// Where DuckDB is kept for these tests; it is fetched once where it can be.
+/// The directory of DuckDB for these tests; it is fetched once if possible.
 fn data() -> Option<&'static Path> {
     static DATA: OnceLock<Option<PathBuf>> = OnceLock::new();
     DATA.get_or_init(|| {
@@ -94,7 +94,7 @@ fn data() -> Option<&'static Path> {
         if let Some(place) = places.into_iter().find(there) {
             return Some(place);
         }
-        // Several test programs may get here at once; each installs the same file whole.
+        // Several test programs may reach this at once; each installs the same complete file.
         let own = Path::new(env!("CARGO_TARGET_TMPDIR")).join("data");
         let mut install = Command::new("timeout");
         install
@@ -105,7 +105,7 @@ fn data() -> Option<&'static Path> {
     .as_deref()
 }
 
-/// Whether DuckDB is there; says so where it is not.
+/// Whether DuckDB exists; prints a line if it does not.
 pub fn engine() -> bool {
     let there = data().is_some();
     if !there {
@@ -114,7 +114,7 @@ pub fn engine() -> bool {
     there
 }
 
-/// Whether the tests run as root; says so where they do not.
+/// Whether the tests run as root; prints a line if they do not.
 pub fn root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -123,7 +123,8 @@ pub fn root() -> bool {
     root
 }
 
-/// How often each recording's rows are in each table: by table and recording, the parts that have it, and all its rows.
+/// How often each recording's rows are in each table: by table and recording, the number of parts that have
+/// it, and of all its rows.
 pub fn rows(store: &dyn Store) -> HashMap<(Kept, String), (usize, usize)> {
     let mut out: HashMap<(Kept, String), (usize, usize)> = HashMap::new();
     for table in Kept::ALL {
@@ -144,7 +145,7 @@ pub fn rows(store: &dyn Store) -> HashMap<(Kept, String), (usize, usize)> {
     out
 }
 
-/// That no recording's rows are in two parts of a table, and that this many recordings are there.
+/// Checks that no recording's rows are in two parts of a table, and that this many recordings exist.
 pub fn once(store: &dyn Store, recordings: usize) -> HashMap<(Kept, String), (usize, usize)> {
     let rows = rows(store);
     assert!(rows.values().all(|(parts, _)| *parts == 1), "{rows:?}");

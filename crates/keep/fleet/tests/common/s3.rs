@@ -1,4 +1,4 @@
-//! A server that speaks as much S3 as a fleet needs, in this process, and that can be made to fail.
+//! A server in this process that speaks the part of S3 that a fleet needs, and that can be made to fail.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,11 +15,11 @@ pub struct Server {
     pub objects: Mutex<BTreeMap<String, Vec<u8>>>,
     /// Requests served so far.
     pub requests: AtomicUsize,
-    /// Writes that are answered by 503 from this one on, until it is [`usize::MAX`] again.
+    /// Writes from this one on are answered by 503, until it is [`usize::MAX`] again.
     pub full_from: AtomicUsize,
-    /// Each nth request is answered by 503.
+    /// Every Nth request is answered by 503.
     pub flaky: AtomicUsize,
-    /// Each nth write is done, and its answer is lost.
+    /// Every Nth write is done, and its answer is lost.
     pub mute: AtomicUsize,
     /// Milliseconds that each answer takes.
     pub slow: AtomicUsize,
@@ -29,7 +29,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it; its address.
+    /// Starts the server; returns its address.
     pub fn start() -> (Arc<Server>, String) {
         let server = Arc::new(Server { full_from: AtomicUsize::new(usize::MAX), ..Server::default() });
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -72,7 +72,7 @@ impl Server {
             if status == 0 {
                 return None;
             }
-            // In one piece: what follows a small packet waits for its acknowledgement.
+            // In one piece: data after a small packet would wait for its acknowledgement.
             let mut whole =
                 format!("HTTP/1.1 {status} x\r\nContent-Length: {}\r\n\r\n", answer.len()).into_bytes();
             whole.extend(answer);
@@ -127,7 +127,7 @@ impl Server {
     }
 }
 
-/// A page of a listing, three objects at a time so that there are many.
+/// A page of a listing, with three objects so that there are many pages.
 fn list(objects: &BTreeMap<String, Vec<u8>>, query: &BTreeMap<String, String>) -> Vec<u8> {
     let prefix = query.get("prefix").map_or("", String::as_str);
     let after = query.get("continuation-token").map_or("", String::as_str);
@@ -154,7 +154,7 @@ fn list(objects: &BTreeMap<String, Vec<u8>>, query: &BTreeMap<String, String>) -
     xml.into_bytes()
 }
 
-/// Without `%xx`.
+/// Decodes `%xx`.
 fn plain(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();

@@ -1,7 +1,8 @@
-//! zstd's own rate, for `benches/dump.sh`: the library that `ncpu` is linked with compresses a file's first megabytes
-//! from memory to memory, in the chunks of a dump, by some threads that share nothing but the number of the next chunk.
+//! zstd's own rate, for `benches/dump.sh`: compresses a file's first megabytes with the library that `ncpu`
+//! is linked with, from memory to memory, in the chunks of a dump, by threads that share only the number of
+//! the next chunk.
 //!
-//! Usage: `zstd_rate FILE MB THREADS LEVEL`; prints MB (10^6 bytes) a second.
+//! Usage: `zstd_rate FILE MB THREADS LEVEL`; prints MB (10^6 bytes) per second.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,8 +1,8 @@
-//! How a userfaultfd of another process is had: the process itself makes it, and we take it.
+//! Obtains a userfaultfd of another process: the process itself makes it, and we duplicate it.
 //!
-//! Only the thread that makes the calls stands still meanwhile. If we end anywhere here, that thread completes the call
-//! it is in, or has not begun it, and goes on as it was (see `inject`). Nothing is protected yet; at worst a descriptor
-//! stays open in the process that protects nothing.
+//! Only the thread that makes the calls stands still meanwhile. If we end at any point, that thread completes
+//! the current call, or has not begun it, and continues normally (see `inject`). No memory is protected yet;
+//! at worst an unused descriptor stays open in the process.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -18,12 +18,12 @@ use crate::target::{self, Status, mappings_only};
 use crate::trace::Stop;
 use crate::userfaultfd::FLAGS;
 
-/// How many threads are tried for one that calls can be injected into.
+/// The number of threads tried for one that calls can be injected into.
 const CANDIDATES: usize = 16;
 /// `USERFAULTFD_IOC_NEW` of linux/userfaultfd.h.
 const USERFAULTFD_IOC_NEW: u64 = 0xaa00;
 
-/// Has the process make a userfaultfd.
+/// Makes the process create a userfaultfd.
 ///
 /// # Errors
 /// The process or the kernel does not allow it.
@@ -41,7 +41,7 @@ pub(crate) fn userfaultfd(pid: i32, status: &Status, memory: &Arc<Memory>) -> Re
             let session = injector.enter(&stop, tid, &mappings, memory)?;
             Ok((stop, session))
         });
-        // The session is dropped first: the thread has its registers back when it is let go.
+        // The session is dropped first: the thread gets its registers back before it is released.
         let (_stop, mut session) = match entered {
             Ok(entered) => entered,
             Err(refused) => {
@@ -52,7 +52,7 @@ pub(crate) fn userfaultfd(pid: i32, status: &Status, memory: &Arc<Memory>) -> Re
         let mut calls = Calls { session: &mut session, memory, pidfd: &pidfd };
         let fd = match calls.raw("userfaultfd", libc::SYS_userfaultfd, [FLAGS, 0, 0, 0, 0, 0]) {
             Ok(number) => calls.take(number).map_err(Refused::from),
-            // The process may not, or its seccomp filter does not let it: we lend it a hand.
+            // The process may not create one, or its seccomp filter forbids it: we provide one.
             Err(Failed(_, e)) if matches!(e.raw_os_error(), Some(libc::EPERM | libc::ENOSYS) | None) => {
                 calls.by_device()
             }
@@ -63,7 +63,7 @@ pub(crate) fn userfaultfd(pid: i32, status: &Status, memory: &Arc<Memory>) -> Re
     Err(last)
 }
 
-/// A call that failed in the process.
+/// An injected call that failed.
 struct Failed(&'static str, io::Error);
 
 impl From<Failed> for Refused {
@@ -72,7 +72,7 @@ impl From<Failed> for Refused {
     }
 }
 
-/// Calls of the thread that works for us.
+/// Calls of the borrowed thread.
 struct Calls<'a, 'b> {
     session: &'a mut Session<'b>,
     memory: &'a Memory,
@@ -100,9 +100,9 @@ impl Calls<'_, '_> {
         ours
     }
 
-    /// A process without privileges may not make a userfaultfd that also serves faults of the kernel, but /dev/userfaultfd
-    /// makes one for whoever has it open. So we open it, where we may, and send it through a pair of sockets that the
-    /// process makes for the purpose.
+    /// A process without privileges may not make a userfaultfd that also handles faults of the kernel, but
+    /// /dev/userfaultfd makes one for every process that has it open. So we open it, if we may, and send it
+    /// through a pair of sockets that the process makes for the purpose.
     fn by_device(&mut self) -> Result<OwnedFd, Refused> {
         let device = OpenOptions::new().read(true).write(true).open("/dev/userfaultfd");
         let device = device.map_err(|e| {
@@ -129,7 +129,7 @@ impl Calls<'_, '_> {
         Ok(fd?)
     }
 
-    /// Sends a descriptor to the other end of one of its sockets.
+    /// Sends a descriptor to our end of one of its sockets.
     fn send(&self, socket: u64, what: &impl AsRawFd) -> Result<(), Failed> {
         let ours = pidfd_getfd(self.pidfd, socket as i32).map_err(|e| Failed("pidfd_getfd", e))?;
         let mut byte = [0u8; 1];
@@ -146,7 +146,7 @@ impl Calls<'_, '_> {
         if sent == 1 { Ok(()) } else { Err(Failed("sendmsg", io::Error::last_os_error())) }
     }
 
-    /// Has the process receive a descriptor; its number there.
+    /// Makes the process receive a descriptor; returns its number there.
     fn receive(&mut self, socket: u64, scratch: u64) -> Result<u64, Failed> {
         // struct msghdr, then the vector, then room for the control message, then a byte.
         let (vector, room, byte) = (scratch + 56, scratch + 72, scratch + 96);

@@ -1,8 +1,8 @@
-//! A file that grows past the page cache (O_DIRECT): gigabytes that nobody reads soon would push out what others read, and
-//! copying them there can take longer than writing them to the disk.
+//! An append-only file that bypasses the page cache (O_DIRECT): gigabytes that no program reads soon would
+//! displace useful pages, and copying them there can take longer than writing them to the disk.
 //!
-//! Where the disk cannot keep up the page cache is tried as well, and what was faster last is used: it takes in a part of
-//! the memory at once.
+//! If the disk cannot keep up, the page cache is tried as well, and the way that was faster last is used: it
+//! absorbs a part of memory's size at once.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,37 +15,37 @@ use crate::buffer::Buffer;
 
 /// Bytes of one write.
 pub(crate) const PIECE: usize = 4 << 20;
-/// Bytes after which both ways are compared.
+/// Bytes after which the two ways are compared.
 const SPAN: u64 = 64 << 20;
 
-/// How frames go to the file.
+/// The way in which frames are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Direct,
     Cached,
 }
 
-/// A file that only grows, by one piece at a time.
+/// A file that only grows, in pieces.
 pub(crate) struct Appender {
     file: File,
     buffer: Buffer,
     /// Bytes in the buffer.
     used: usize,
-    /// Where in the file the buffer begins.
+    /// The file offset of the buffer.
     at: u64,
     way: Way,
-    /// Whether the file system has writes past the page cache.
+    /// Whether the file system supports writes that bypass the page cache.
     both: bool,
     span: Span,
-    /// Bytes a second of each way when it was last used.
+    /// Bytes per second of each way when it was last used.
     rates: [f64; 2],
 }
 
-/// Since the ways were last compared.
+/// Counts since the last comparison.
 struct Span {
     began: Instant,
     bytes: u64,
-    /// Time inside of writes.
+    /// Time spent in writes.
     writing: Duration,
 }
 
@@ -56,10 +56,10 @@ impl Span {
 }
 
 impl Appender {
-    /// Makes a new file, readable by its owner alone.
+    /// Makes a new file, readable only by its owner.
     ///
     /// # Errors
-    /// It is there already, or cannot be made.
+    /// It exists already, or cannot be made.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
@@ -83,7 +83,7 @@ impl Appender {
         &self.file
     }
 
-    /// Says how the next pieces are written; false if the file system does not have it.
+    /// Sets how the next pieces are written; false if the file system does not support it.
     fn set(&mut self, way: Way) -> bool {
         let flags = if way == Way::Direct { libc::O_DIRECT } else { 0 };
         // SAFETY: plain numbers.
@@ -94,10 +94,10 @@ impl Appender {
         set
     }
 
-    /// Appends bytes, of which the last may not be in the file before [`Appender::flush`].
+    /// Appends bytes, the last of which may be written only by [`Appender::flush`].
     ///
     /// # Errors
-    /// There is no room. Only [`Appender::cut`] is of use then.
+    /// The disk is full. After that only [`Appender::cut`] is useful.
     pub(crate) fn append(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let now = bytes.len().min(PIECE - self.used);
@@ -118,7 +118,7 @@ impl Appender {
             && e.raw_os_error() == Some(libc::EINVAL)
             && self.way == Way::Direct
         {
-            // Said to be possible, but not in this file system.
+            // Accepted, but not supported by this file system.
             self.both = false;
             self.set(Way::Cached);
             result = self.file.write_all_at(&self.buffer[..self.used], self.at);
@@ -134,7 +134,8 @@ impl Appender {
         Ok(())
     }
 
-    /// Takes the other way if the last pieces were waited for and it was faster when it was last used, or never was.
+    /// Switches the way if writes had to wait and the other way was faster when it was last used, or was
+    /// never used.
     fn compare(&mut self) {
         let span = std::mem::replace(&mut self.span, Span::new());
         self.rates[self.way as usize] = span.bytes as f64 / span.writing.as_secs_f64();
@@ -145,12 +146,12 @@ impl Appender {
         }
     }
 
-    /// Writes what is left in the buffer.
+    /// Writes the rest of the buffer.
     ///
     /// # Errors
-    /// There is no room, as of [`Appender::append`].
+    /// The disk is full, as for [`Appender::append`].
     pub(crate) fn flush(&mut self) -> io::Result<()> {
-        // The rest is not of the size that disks want.
+        // The rest is not a multiple of the disk's block size.
         self.both = false;
         if !self.set(Way::Cached) {
             return Err(io::Error::last_os_error());
@@ -158,11 +159,11 @@ impl Appender {
         self.write_piece()
     }
 
-    /// Cuts the file to its first `length` bytes, also after an error. What is appended from then on goes through the
-    /// page cache.
+    /// Cuts the file to its first `length` bytes, also after an error. Later appends go through the page
+    /// cache.
     ///
     /// # Errors
-    /// The file system does not let us.
+    /// The file system refuses.
     pub(crate) fn cut(&mut self, length: u64) -> io::Result<()> {
         self.used = length.saturating_sub(self.at) as usize;
         self.at = self.at.min(length);

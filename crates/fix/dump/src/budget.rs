@@ -1,4 +1,4 @@
-//! How much memory there is for a dump, which is often taken because there is little.
+//! The memory that a dump may use; dumps are often taken because memory is short.
 
 use std::fs;
 use std::path::Path;
@@ -8,25 +8,25 @@ use crate::layout::CHUNK;
 use crate::pipeline::WAITING;
 use crate::protect::HELD;
 
-/// The program itself: what it has on its heap and stacks beside what is counted here.
+/// The program itself: its heap and stacks, except the parts counted here.
 const PROGRAM: u64 = 8 << 20;
 /// A thread's chunk, its frame, and the compressor's tables.
 const THREAD: u64 = 2 * CHUNK + (2 << 20);
 
-/// Bytes of memory that the kernel could give without swapping.
+/// Bytes of memory that the kernel could provide without swapping.
 pub(crate) fn available() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// How many threads fit into `limit` bytes; always one.
+/// The number of threads that fit into `limit` bytes; at least one.
 pub(crate) fn threads(limit: u64) -> usize {
     let fixed = PROGRAM + HELD + PIECE as u64 + WAITING as u64 * CHUNK;
     usize::try_from(limit.saturating_sub(fixed) / THREAD).unwrap_or(usize::MAX).max(1)
 }
 
-/// Bytes of memory that our cgroups let us have.
+/// The memory limit of our cgroups in bytes.
 pub(crate) fn limit() -> u64 {
     let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     under(Path::new("/sys/fs/cgroup"), &text, false)
@@ -38,7 +38,7 @@ pub(crate) fn room_of(pid: i32) -> u64 {
     under(Path::new("/sys/fs/cgroup"), &text, true)
 }
 
-/// The least of the limits, or with `left` of what is left of each. `text` is that of /proc/PID/cgroup: number,
+/// The least limit or, with `left`, the least remainder. `text` is that of /proc/PID/cgroup: number,
 /// controllers, path.
 fn under(root: &Path, text: &str, left: bool) -> u64 {
     let mut least = u64::MAX;
@@ -52,13 +52,13 @@ fn under(root: &Path, text: &str, left: bool) -> u64 {
             }
             _ => continue,
         };
-        // A limit counts for all below it.
+        // A limit covers all groups below it.
         for group in Path::new(path.trim_start_matches('/')).ancestors() {
             let number = |file| {
                 let text = fs::read_to_string(root.join(group).join(file)).unwrap_or_default();
                 text.trim().parse::<u64>().ok()
             };
-            // No limit is `max`, or in version 1 a number larger than any memory.
+            // Unlimited is `max`, or in version 1 a number larger than any memory.
             let used = if left { number(usage).unwrap_or(0) } else { 0 };
             least = least.min(number(limit).unwrap_or(u64::MAX).saturating_sub(used));
         }

@@ -1,10 +1,10 @@
-//! Large buffers that are used again and again.
+//! Large reusable buffers.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 
-/// Zeros at first, in huge pages where the kernel has them: copying to them and from them takes fewer walks of page
-/// tables. Aligned to those, and so to whatever disks want.
+/// Zeros at first, in huge pages if the kernel has them: copying to and from them takes fewer page table
+/// walks. Aligned to huge pages, and so to the blocks of all disks.
 pub(crate) struct Buffer {
     start: *mut u8,
     layout: Layout,
@@ -12,11 +12,11 @@ pub(crate) struct Buffer {
 
 const ALIGN: usize = 2 << 20;
 
-// SAFETY: memory that nobody else has.
+// SAFETY: memory that only this value uses.
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    /// A buffer of some bytes, of which there is at least one.
+    /// A buffer of this many bytes, at least one.
     pub(crate) fn new(bytes: usize) -> Self {
         let layout = Layout::from_size_align(bytes.max(1), ALIGN).unwrap_or(Layout::new::<u8>());
         // SAFETY: the size is not zero.
@@ -24,9 +24,9 @@ impl Buffer {
         if start.is_null() {
             handle_alloc_error(layout);
         }
-        // SAFETY: memory of ours. Where the advice is refused the pages are small.
+        // SAFETY: memory of ours. If the advice is refused the pages are small.
         unsafe { libc::madvise(start.cast(), layout.size(), libc::MADV_HUGEPAGE) };
-        // SAFETY: so many bytes were allocated.
+        // SAFETY: this many bytes were allocated.
         unsafe { start.write_bytes(0, layout.size()) };
         Self { start, layout }
     }
@@ -36,14 +36,14 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: so many bytes were allocated, and set to zero, for it.
+        // SAFETY: this many bytes were allocated, and set to zero.
         unsafe { std::slice::from_raw_parts(self.start, self.layout.size()) }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: so many bytes were allocated, and set to zero, for it.
+        // SAFETY: this many bytes were allocated, and set to zero.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.layout.size()) }
     }
 }

@@ -1,4 +1,5 @@
-//! What of a process's mappings a core stores: the kernel's own rules (`vma_dump_size`), and what the user leaves out.
+//! Chooses the mappings of a process that a core stores: by the kernel's own rules (`vma_dump_size`), and by
+//! the user's exclusions.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -9,15 +10,15 @@ use crate::pagemap::Ranges;
 use crate::target::Mapping;
 use ncpu_machine::page_size;
 
-/// A mapping, and what is stored of it.
+/// A mapping, and the part of it that is stored.
 #[derive(Clone, Debug)]
 pub(crate) struct Chosen {
     pub(crate) mapping: Mapping,
-    /// Bytes from its start on that are stored.
+    /// Number of bytes stored, from its start.
     pub(crate) stored: u64,
-    /// What of it has something; none if the page map tells.
+    /// The ranges of it that contain data; `None` if the page map has them.
     pub(crate) ranges: Option<Ranges>,
-    /// Why it is not stored, where that is worth a word.
+    /// Why it is not stored, if that is worth mentioning.
     pub(crate) why: Option<&'static str>,
 }
 
@@ -29,13 +30,13 @@ const FILE_SHARED: u64 = 1 << 3;
 const ELF_HEADERS: u64 = 1 << 4;
 const HUGE_PRIVATE: u64 = 1 << 5;
 const HUGE_SHARED: u64 = 1 << 6;
-/// What the kernel has if it is not set.
+/// The kernel's default.
 const DEFAULT: u64 = ANON_PRIVATE | ANON_SHARED | ELF_HEADERS | HUGE_PRIVATE;
 
 /// Decides for each mapping.
 ///
 /// # Errors
-/// A pattern of `exclude` makes no sense.
+/// A pattern of `exclude` is invalid.
 pub(crate) fn choose(
     pid: i32,
     mappings: &[Mapping],
@@ -92,8 +93,9 @@ fn one(pid: i32, mapping: Mapping, filter: u64, excluded: bool, memory: &Memory)
             };
             return none(mapping, Some(why));
         }
-        // Pages that this process has not touched belong to it as well; the file knows them. Not so where the process
-        // serves its own faults: whoever reads such a page waits for it, and it may stand still.
+        // Pages that this process has not touched belong to it as well, and the file knows them. That does
+        // not apply if the process handles its own faults: a reader of such a page waits for the process,
+        // which may stand still.
         let own_faults = mapping.has(b"um") || mapping.has(b"ui");
         let ranges = if own_faults { None } else { data(pid, &mapping) };
         return Chosen { mapping, stored: length, ranges, why: None };
@@ -105,7 +107,7 @@ fn one(pid: i32, mapping: Mapping, filter: u64, excluded: bool, memory: &Memory)
             none(mapping, Some("private memory, by coredump_filter"))
         };
     }
-    // A private mapping of a file counts as memory of the process once it has a page of its own.
+    // A private mapping of a file counts as memory of the process once it has a private page.
     if (mapping.anonymous > 0 && wanted(ANON_PRIVATE)) || wanted(FILE_PRIVATE) {
         return Chosen { mapping, stored: length, ranges: whole, why: None };
     }
@@ -122,13 +124,13 @@ fn one(pid: i32, mapping: Mapping, filter: u64, excluded: bool, memory: &Memory)
     none(mapping, None)
 }
 
-/// The parts of a shared mapping that its file has; none where that cannot be found out.
+/// The parts of a shared mapping that its file contains; `None` if that cannot be determined.
 fn data(pid: i32, mapping: &Mapping) -> Option<Ranges> {
     let name = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
     let file = File::open(name).ok()?;
     let end = mapping.offset + mapping.len();
     let seek = |from: u64, whence| {
-        // SAFETY: plain numbers; the offset of this descriptor is nobody else's.
+        // SAFETY: plain numbers; no other code uses the offset of this descriptor.
         let at = unsafe { libc::lseek(file.as_raw_fd(), from as i64, whence) };
         u64::try_from(at).ok()
     };
@@ -148,7 +150,7 @@ fn data(pid: i32, mapping: &Mapping) -> Option<Ranges> {
     Some(out)
 }
 
-/// What of a process was left out, for people.
+/// Lines about the mappings that were left out.
 pub(crate) fn left_out(chosen: &[Chosen]) -> Vec<String> {
     let mut out: Vec<(&'static str, u64, u64)> = Vec::new();
     for chosen in chosen {
@@ -164,7 +166,7 @@ pub(crate) fn left_out(chosen: &[Chosen]) -> Vec<String> {
         .collect()
 }
 
-/// A mapping to be left out.
+/// A mapping to leave out.
 enum Pattern {
     Range(u64, u64),
     Name(Vec<u8>),
@@ -182,7 +184,7 @@ impl Pattern {
             }
         }
         if text.is_empty() {
-            return Err(Error::Unsupported("--exclude: give a name or a range of addresses".into()));
+            return Err(Error::Unsupported("--exclude: expected a name or a range of addresses".into()));
         }
         Ok(Self::Name(text.as_bytes().to_vec()))
     }
@@ -195,9 +197,9 @@ impl Pattern {
     }
 }
 
-/// `*` stands for anything, `?` for any byte.
+/// `*` matches anything, `?` any byte.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    // The last star, and how far it reached.
+    // The last star, and the extent of its match.
     let (mut p, mut n, mut star) = (0, 0, None);
     while n < name.len() {
         match pattern.get(p) {
@@ -241,7 +243,7 @@ mod tests {
 
     #[test]
     fn memory_of_devices_is_left_out_and_told_with_its_size() {
-        // As in smaps: VM_IO and VM_PFNMAP of a GPU's registers and of a device's own memory.
+        // As in smaps: VM_IO and VM_PFNMAP for a GPU's registers and for a device's own memory.
         let device = |name: &str, flag: [u8; 2], kb: u64| Mapping {
             start: 0x7000_0000,
             end: 0x7000_0000 + (kb << 10),

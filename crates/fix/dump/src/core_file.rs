@@ -1,4 +1,4 @@
-//! What a core tells: threads, signal, mappings, build IDs.
+//! The contents of a core: threads, signal, mappings, build IDs.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::notes::{NT_FILE, NT_OWN, NT_PRPSINFO, NT_PRSTATUS, OWN};
 use crate::read::Contents;
 use crate::seekable::{Source, Trailer};
 
-/// Program headers that a core may have at most, and all its notes together, bytes.
+/// The most bytes of a core's program headers, and of all its notes together.
 const LARGEST: u64 = 1 << 30;
 
 /// A thread of a core.
@@ -16,7 +16,7 @@ const LARGEST: u64 = 1 << 30;
 pub struct ThreadInfo {
     /// Its number.
     pub tid: i32,
-    /// The signal it was about to receive, or died of; 0 is none.
+    /// The signal it was about to receive, or died of; 0 for none.
     pub signal: i32,
     /// Program counter.
     pub pc: u64,
@@ -24,7 +24,7 @@ pub struct ThreadInfo {
     pub sp: u64,
 }
 
-/// A file that was mapped.
+/// A mapped file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileInfo {
     /// Its name.
@@ -46,18 +46,18 @@ pub struct Load {
     pub size: u64,
     /// Bytes in the file.
     pub stored: u64,
-    /// Where in the file.
+    /// The offset in the file.
     pub offset: u64,
     /// PF_X, PF_W, PF_R.
     pub flags: u32,
 }
 
-/// What a core tells.
+/// The contents of a core.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Info {
     /// Name of the program.
     pub program: Vec<u8>,
-    /// Its arguments, as far as the kernel keeps them here.
+    /// Its arguments, as far as the kernel stores them here.
     pub arguments: Vec<u8>,
     /// Process and user.
     pub pid: i32,
@@ -69,9 +69,9 @@ pub struct Info {
     pub loads: Vec<Load>,
     /// Mapped files.
     pub files: Vec<FileInfo>,
-    /// Our own note, as JSON text; empty in cores of others.
+    /// Our own note, as JSON text; empty in cores of other programs.
     pub own: String,
-    /// What the dump tells at its end.
+    /// The trailer at the end of the dump.
     pub trailer: Option<Trailer>,
     /// Bytes that are missing at the end of the core.
     pub missing: u64,
@@ -103,10 +103,10 @@ impl Bytes<'_> {
     }
 }
 
-/// Reads what a core tells.
+/// Reads the contents of a core.
 ///
 /// # Errors
-/// It is no 64-bit ELF core of this machine's kind, or damaged where it is looked at.
+/// It is not a 64-bit ELF core of this machine's kind, or a part that is read is damaged.
 pub fn info<S: Source>(contents: &Contents<S>) -> Result<Info, Error> {
     let header = contents.read(0, 64)?;
     let header = Bytes(&header);
@@ -223,7 +223,7 @@ fn files(body: &[u8]) -> Vec<FileInfo> {
     files
 }
 
-/// Reads memory of a core; shorter where it is not stored.
+/// Reads memory of a core; shorter if it is not stored.
 pub fn memory<S: Source>(contents: &Contents<S>, loads: &[Load], address: u64, length: usize) -> Vec<u8> {
     let Some(load) = loads.iter().find(|l| l.start <= address && address - l.start < l.stored) else {
         return Vec::new();
@@ -234,7 +234,7 @@ pub fn memory<S: Source>(contents: &Contents<S>, loads: &[Load], address: u64, l
     contents.read(offset, length).unwrap_or_default()
 }
 
-/// The build ID of a file whose beginning lies at an address.
+/// The build ID of the file that begins at an address.
 fn build_id<S: Source>(contents: &Contents<S>, loads: &[Load], start: u64) -> Option<Vec<u8>> {
     let page = memory(contents, loads, start, 4096);
     let header = Bytes(&page);
@@ -247,7 +247,7 @@ fn build_id<S: Source>(contents: &Contents<S>, loads: &[Load], start: u64) -> Op
         if row.u32(0) != 4 {
             continue;
         }
-        // Notes of the beginning of a file; those further away are not looked for.
+        // Notes at the beginning of a file; notes further away are not searched for.
         let (offset, size) = (usize::try_from(row.u64(8)).ok()?, usize::try_from(row.u64(32)).ok()?);
         let Some(notes) = offset.checked_add(size).and_then(|end| page.get(offset..end)) else { continue };
         let mut found = None;
@@ -297,7 +297,7 @@ mod tests {
         page
     }
 
-    /// A core of two threads, a program's first page, and a heap of which one page has something.
+    /// A core of two threads, a program's first page, and a heap with one page of data.
     fn core() -> Vec<u8> {
         let mut notes = Vec::new();
         put(&mut notes, OWN, NT_OWN, b"{}");
@@ -355,7 +355,8 @@ mod tests {
         assert_eq!((&*file.name, file.start, file.end), (&b"/bin/name"[..], CODE, CODE + 5 * PAGE));
         assert_eq!(file.build_id.as_deref(), Some(&[0xde, 0xad, 0xbe, 0xef][..]));
         assert_eq!((info.own.as_str(), info.missing), ("{}", 0));
-        // All memory of the mappings is there, each address once; what is not stored is the rest of its segment.
+        // All memory of the mappings is covered, each address once; the part that is not stored is the rest
+        // of its segment.
         let mut covered: Vec<(u64, u64)> = info.loads.iter().map(|l| (l.start, l.start + l.size)).collect();
         covered.dedup_by(|next, last| {
             last.1 == next.0 && {
@@ -400,7 +401,7 @@ mod tests {
 
     #[test]
     fn many_headers_for_the_same_notes_read_no_more_than_one() {
-        // Each header says that its notes are all of a sparse gigabyte.
+        // Each header claims a sparse gigabyte as its notes.
         let (headers, size) = (2000u64, 64 << 20);
         let mut core = b"\x7fELF\x02\x01\x01".to_vec();
         core.resize(64, 0);

@@ -1,8 +1,8 @@
 //! Dumps of processes that crash: the handler that the kernel starts (core_pattern), and its installation.
 //!
-//! The kernel hands the core over through a pipe. Of it only headers and notes are read, which have all threads'
-//! registers; the memory is read from the process itself by several threads. It outlives the process (see `hold`), which
-//! is gone, and can be started again, before anything is compressed.
+//! The kernel sends the core through a pipe. Only its headers and notes are read, which contain all threads'
+//! registers. The memory is read from the process itself by several threads. It outlives the process (see
+//! `hold`), which ends, and can be restarted, before any compression.
 
 mod copy;
 mod socket;
@@ -38,39 +38,39 @@ use crate::target;
 use copy::Copy;
 pub use socket::serve;
 
-/// Where the settings are, and what was set before.
+/// The file with the settings, and with the kernel's settings before the installation.
 pub const SETTINGS: &str = "/var/lib/ncpu/crash.json";
 const PATTERN: &str = "/proc/sys/kernel/core_pattern";
 const PIPE_LIMIT: &str = "/proc/sys/kernel/core_pipe_limit";
-/// Crashes that the kernel lets handlers hold at a time.
+/// The number of crashes that the kernel lets handlers hold at a time.
 const AT_A_TIME: usize = 16;
 /// The socket that kernels since Linux 6.17 connect to.
 const SOCKET: &str = "/run/ncpu/crash.socket";
-/// The times of the last dumps, in the directory of the dumps; also the lock under which they are counted.
+/// The times of the last dumps, in the directory of the dumps; also the lock for counting them.
 const RECENT: &str = ".recent";
-/// How many pieces of memory are tried for one that can be read.
+/// The number of memory ranges tried for one that is readable.
 const READABLE: usize = 64;
 
-/// What the handler does.
+/// Settings of the handler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// Where dumps go.
+    /// The directory of the dumps.
     pub directory: PathBuf,
     /// Dumps that are kept; older ones are removed. 0 keeps all.
     pub keep: u64,
-    /// Dumps a minute; further crashes leave none.
+    /// Dumps per minute; further crashes leave none.
     pub per_minute: u64,
-    /// Bytes a dump may have.
+    /// The most bytes of a dump.
     pub limit: u64,
-    /// Bytes of the disk that are left free.
+    /// Bytes of the disk that stay free.
     pub spare: u64,
     /// Level of zstd.
     pub level: i32,
-    /// Mappings that are left out.
+    /// Mappings to leave out.
     pub exclude: Vec<String>,
-    /// core_pattern before.
+    /// The previous core_pattern.
     pub pattern_before: String,
-    /// core_pipe_limit before.
+    /// The previous core_pipe_limit.
     pub pipe_limit_before: String,
 }
 
@@ -86,35 +86,36 @@ fn saved() -> Option<Settings> {
     serde_json::from_slice(&fs::read(SETTINGS).ok()?).ok()
 }
 
-/// The pattern that starts `program`: process, signal, user, group, time, and whether it may be its owner's.
+/// The pattern that starts `program`: process, signal, user, group, time, and whether its owner may have the
+/// dump.
 fn pattern(program: &Path) -> Result<String, Error> {
     let pattern = format!("|{} dump --crash %P %s %u %g %t %d", program.display());
-    // The kernel cuts at 127 bytes, and takes words apart at spaces.
+    // The kernel cuts at 127 bytes, and splits words at spaces.
     if pattern.len() > 127 || program.display().to_string().contains([' ', '%']) {
         return Err(Error::Unsupported(format!(
-            "{}: the kernel takes names up to 90 bytes, without spaces and percent signs",
+            "{}: the kernel accepts names of up to 90 bytes without spaces and percent signs",
             program.display()
         )));
     }
     Ok(pattern)
 }
 
-/// How a crash comes to us.
+/// The way in which a crash reaches us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// The kernel starts the program for each, with a pipe.
+    /// The kernel starts the program for each crash, with a pipe.
     Pipe,
     /// The kernel connects to a socket, and a server starts the program.
     Socket,
 }
 
-/// Whether a core_pattern is ours.
+/// Whether a core_pattern is our own.
 fn is_ours(now: &str) -> bool {
     now.contains(" dump --crash ") || now == socket::pattern()
 }
 
 /// # Errors
-/// The settings of the kernel are not ours to change.
+/// We may not change the kernel's settings.
 fn needs_root(what: &str) -> Result<(), Error> {
     // SAFETY: no arguments, cannot fail.
     match unsafe { libc::geteuid() } {
@@ -123,7 +124,8 @@ fn needs_root(what: &str) -> Result<(), Error> {
     }
 }
 
-/// Has `program` started for each process that crashes: by a socket if the kernel has them and `pipe` is false.
+/// Makes the kernel start `program` for each process that crashes: by a socket if the kernel supports it and
+/// `pipe` is false.
 ///
 /// # Errors
 /// Not root, or a file cannot be written.
@@ -131,7 +133,7 @@ pub fn install(program: &Path, settings: Settings, pipe: bool) -> Result<Way, Er
     needs_root("--install")?;
     let pattern = pattern(program)?;
     let mut settings = settings;
-    // Installed anew, what was before the first time stays known.
+    // A repeated installation keeps the settings from before the first one.
     let (now, limit) = (read(PATTERN)?, read(PIPE_LIMIT)?);
     (settings.pattern_before, settings.pipe_limit_before) = match saved() {
         Some(before) if is_ours(&now) => (before.pattern_before, before.pipe_limit_before),
@@ -142,7 +144,7 @@ pub fn install(program: &Path, settings: Settings, pipe: bool) -> Result<Way, Er
     if let Some(parent) = Path::new(SETTINGS).parent() {
         builder.create(parent).map_err(|e| Error::file(parent, e))?;
     }
-    // Owners read their dumps, nobody lists those of others.
+    // Owners read their own dumps, and cannot list those of others.
     builder.mode(0o711).create(&settings.directory).map_err(|e| Error::file(&settings.directory, e))?;
     let text = serde_json::to_string_pretty(&settings).map_err(|e| Error::Format(e.to_string()))?;
     let partial = format!("{SETTINGS}.partial");
@@ -152,7 +154,7 @@ pub fn install(program: &Path, settings: Settings, pipe: bool) -> Result<Way, Er
     write(PIPE_LIMIT, &AT_A_TIME.to_string())?;
     if !pipe && socket::supported(&read("/proc/sys/kernel/osrelease")?) {
         socket::start(program)?;
-        // Refused outside of the first mount namespace.
+        // Refused outside the first mount namespace.
         if write(PATTERN, &socket::pattern()).is_ok() {
             return Ok(Way::Socket);
         }
@@ -162,31 +164,33 @@ pub fn install(program: &Path, settings: Settings, pipe: bool) -> Result<Way, Er
     Ok(Way::Pipe)
 }
 
-/// Sets what was before the installation.
+/// Restores the kernel's settings from before the installation.
 ///
 /// # Errors
-/// Nothing is installed, or the settings were changed by somebody else.
+/// The handler is not installed, or another program changed the settings.
 pub fn uninstall() -> Result<Settings, Error> {
     needs_root("--uninstall")?;
     let settings = saved().ok_or_else(|| Error::Unsupported(format!("not installed: no {SETTINGS}")))?;
     let now = read(PATTERN)?;
     if !is_ours(&now) {
-        return Err(Error::Unsupported(format!("core_pattern is not ours any more, and stays: {now}")));
+        return Err(Error::Unsupported(format!(
+            "core_pattern was changed by another program and is kept: {now}"
+        )));
     }
     write(PATTERN, &settings.pattern_before)?;
     write(PIPE_LIMIT, &settings.pipe_limit_before)?;
-    // Its server ends as it sees that.
+    // Its server notices this and ends.
     let _ = fs::remove_file(SOCKET);
     fs::remove_file(SETTINGS).map_err(|e| Error::file(SETTINGS, e))?;
     Ok(settings)
 }
 
-/// What the kernel tells the handler in its arguments.
+/// The arguments that the kernel passes to the handler.
 #[derive(Clone, Copy, Debug)]
 pub struct Crash {
     /// The process, in the outermost PID namespace.
     pub pid: i32,
-    /// The signal; 0 if only the notes of the core tell it.
+    /// The signal; 0 if only the notes of the core contain it.
     pub signal: i32,
     /// Its user.
     pub uid: u32,
@@ -194,11 +198,11 @@ pub struct Crash {
     pub gid: u32,
     /// Seconds since 1970.
     pub time: u64,
-    /// 1 if its owner may have the dump; programs with privileges of others have 2.
+    /// 1 if its owner may have the dump; programs with elevated privileges have 2.
     pub mode: u32,
 }
 
-/// What the handler did.
+/// Result of the handler.
 #[derive(Clone, Debug)]
 pub struct Caught {
     /// The dump.
@@ -211,16 +215,16 @@ pub struct Caught {
     pub memory: u64,
     /// Bytes written.
     pub written: u64,
-    /// From the start of the handler until the process could go.
+    /// Time from the start of the handler until the process could end.
     pub gone: Duration,
-    /// All of it.
+    /// The total time.
     pub elapsed: Duration,
 }
 
-/// Handles a crash whose core comes through `pipe`. The process is gone once the pipe is closed.
+/// Handles a crash whose core comes through `pipe`. The process ends once the pipe is closed.
 ///
 /// # Errors
-/// No dump was written, and why.
+/// No dump was written, with the reason.
 pub fn handle(crash: &Crash, pipe: File, settings: &Settings) -> Result<Caught, Error> {
     let began = Instant::now();
     let program = process::name(format!("/proc/{}", crash.pid).as_ref()).unwrap_or_default();
@@ -246,7 +250,7 @@ pub fn handle(crash: &Crash, pipe: File, settings: &Settings) -> Result<Caught, 
         }
     }
     let mut old = dumps(&settings.directory)?;
-    // Room for the new one is made before, as it may be needed for it.
+    // Space for the new dump is freed first, as it may be needed.
     if settings.keep > 0 {
         for _ in settings.keep..=old.len() as u64 {
             if let Some(victim) = victim(&old) {
@@ -257,7 +261,7 @@ pub fn handle(crash: &Crash, pipe: File, settings: &Settings) -> Result<Caught, 
     let path = settings.directory.join(format!("core.{program}.{}.{}.zst", crash.pid, crash.time));
     let codec = Codec::Zstd(settings.level);
     let mut output = Output::create(&path, codec, settings.limit, settings.spare)?;
-    // Its name counts for others from here on.
+    // From here on its name counts for other handlers.
     drop(lock);
     if crash.mode == 1 {
         output.give_to(crash.uid, crash.gid)?;
@@ -270,8 +274,9 @@ pub fn handle(crash: &Crash, pipe: File, settings: &Settings) -> Result<Caught, 
     Ok(Caught { path, program, signal, memory, written: output.written(), gone, elapsed: began.elapsed() })
 }
 
-/// Counts a user's dumps of the last minute, and this one if it may be written. The file has their times, in seconds since
-/// 1970, and users, a line each; it is ours alone, and a damaged line counts for nothing.
+/// Counts a user's dumps of the last minute, including this one if it may be written. The file has their
+/// times, in seconds since 1970, and users, one per line. Only this program writes it, and a damaged line is
+/// ignored.
 fn count(file: &mut File, user: u32, most: u64) -> io::Result<u64> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let mut text = String::new();
@@ -293,15 +298,15 @@ fn count(file: &mut File, user: u32, most: u64) -> io::Result<u64> {
     Ok(count)
 }
 
-/// A dump that was written before.
+/// An earlier dump.
 struct Old {
     time: SystemTime,
     path: PathBuf,
     owner: u32,
 }
 
-/// The dump that makes room for another: the oldest of the user with most dumps, so that one user's crashes do not remove the
-/// dumps of the others.
+/// The dump to remove for a new one: the oldest of the user with most dumps, so that one user's crashes do
+/// not remove the dumps of others.
 fn victim(old: &[Old]) -> Option<usize> {
     let mut count: BTreeMap<u32, usize> = BTreeMap::new();
     old.iter().for_each(|dump| *count.entry(dump.owner).or_default() += 1);
@@ -309,7 +314,7 @@ fn victim(old: &[Old]) -> Option<usize> {
     old.iter().position(|dump| count.get(&dump.owner) == Some(&most))
 }
 
-/// The dumps of a directory, the oldest first.
+/// The dumps of a directory, oldest first.
 fn dumps(directory: &Path) -> Result<Vec<Old>, Error> {
     let entries = fs::read_dir(directory).map_err(|e| Error::file(directory, e))?;
     let mut out: Vec<Old> = entries
@@ -326,7 +331,7 @@ fn dumps(directory: &Path) -> Result<Vec<Old>, Error> {
     Ok(out)
 }
 
-/// The notes of the core that comes through the pipe: registers of all threads, as the kernel has them.
+/// The notes of the core that comes through the pipe: registers of all threads, as recorded by the kernel.
 fn notes_from(pipe: &mut impl Read) -> Result<Vec<u8>, Error> {
     let error = |e| Error::call("reading the core from the kernel", e);
     let mut at = 0u64;
@@ -348,7 +353,7 @@ fn notes_from(pipe: &mut impl Read) -> Result<Vec<u8>, Error> {
     if half(54) != 56 || count == 0 {
         return Err(Error::Format("the kernel's core has no program headers".into()));
     }
-    // The notes are the first segment, behind all headers.
+    // The notes are the first segment, after all headers.
     let table = take(56)?;
     let word = |at: usize| table[at..at + 8].iter().rev().fold(0u64, |sum, &b| sum << 8 | u64::from(b));
     let (offset, size) = (word(8), word(32));
@@ -359,7 +364,7 @@ fn notes_from(pipe: &mut impl Read) -> Result<Vec<u8>, Error> {
     take(size)
 }
 
-/// The signal in the first note of the kernel's (NT_PRSTATUS, whose name is `CORE`); 0 if it is another.
+/// The signal in the kernel's first note (NT_PRSTATUS, with the name `CORE`); 0 if the first note is another.
 fn signal_of(notes: &[u8]) -> i32 {
     match notes.as_chunks::<4>().0 {
         [_, _, kind, _, _, signal, ..] if u32::from_ne_bytes(*kind) == notes::NT_PRSTATUS => {
@@ -378,7 +383,8 @@ fn write_core(
     began: Instant,
 ) -> Result<(u64, Duration), Error> {
     let pid = crash.pid;
-    // The process stands in the kernel, in its own exit, and waits for whoever reads the pipe. If we end here it goes.
+    // The process is in the kernel, in its own exit, and waits for the reader of the pipe. If we end here it
+    // ends too.
     let mut memory = Memory::open(pid)?;
     let mappings = target::mappings(pid)?;
     let chosen = choose(pid, &mappings, &settings.exclude, &memory)?;
@@ -398,8 +404,8 @@ fn write_core(
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut pipe = Some(pipe);
     let mut gone = Duration::ZERO;
-    // The process may be started again while its memory is held, and needs as much once more; so may not be what its
-    // cgroups have. A copy counts for us.
+    // The process may be restarted while its memory is held, and then needs the same amount again, in its
+    // cgroups too. A copy counts towards our own cgroup.
     let hold = if total <= available().min(room_of(pid)) { hold(&mut memory, &layout) } else { None };
     let copy = match &hold {
         None if total < available() / 2 => Copy::take(&layout, &memory, threads)?,
@@ -444,21 +450,21 @@ fn write_core(
     }
 }
 
-/// Has memory outlive its process; none if the kernel does not let us.
+/// Makes memory outlive its process; `None` if the kernel does not allow it.
 fn hold(memory: &mut Memory, layout: &Layout) -> Option<Hold> {
     let parts = (0..layout.chunks()).flat_map(|chunk| layout.filled_parts(chunk));
     let hold = parts.take(READABLE).find_map(|part| memory.hold(part.start).ok())?;
-    // Memory that belongs to no process is found by nobody who looks for some to be freed. So it is our end that frees
-    // it; where that is refused, others are asked first.
+    // The OOM killer does not find memory that belongs to no process. Ending this process frees it, so this
+    // process should be killed first. If this is refused, others are killed first.
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
     Some(hold)
 }
 
-/// What the command does for a crash: reads the settings, handles the crash, and tells the kernel's log. Standard input
-/// is the pipe from the kernel, or without `crash` the connection of a socket.
+/// The command's work for a crash: reads the settings, handles the crash, and reports to the kernel's log.
+/// Standard input is the pipe from the kernel or, without `crash`, the connection of a socket.
 ///
 /// # Errors
-/// As [`handle`], or not installed.
+/// As [`handle`], or it is not installed.
 pub fn run(crash: Option<Crash>) -> Result<(), Error> {
     // SAFETY: plain numbers.
     unsafe { libc::umask(0o077) };
@@ -469,12 +475,12 @@ pub fn run(crash: Option<Crash>) -> Result<(), Error> {
     let crash = match crash {
         Some(crash) => crash,
         None => {
-            // As the server is it not to be: it may be killed for its memory.
+            // Unlike the server, this process may be killed for its memory.
             let _ = fs::write("/proc/self/oom_score_adj", "0");
             let mut connection = UnixStream::from(OwnedFd::from(core));
             let crash = socket::take(&mut connection);
             core = File::from(OwnedFd::from(connection));
-            crash.inspect_err(|e| tell(&format!("ncpu: a crash left no core: {e}"), None))?
+            crash.inspect_err(|e| report(&format!("ncpu: a crash left no core: {e}"), None))?
         }
     };
     let directory = settings.as_ref().ok().map(|settings| settings.directory.clone());
@@ -493,12 +499,13 @@ pub fn run(crash: Option<Crash>) -> Result<(), Error> {
         ),
         Err(e) => format!("ncpu: process {} crashed: no core: {e}", crash.pid),
     };
-    tell(&words, directory.as_deref());
+    report(&words, directory.as_deref());
     result.map(drop)
 }
 
-/// Tells the kernel's log, or where there is none a file beside the dumps. Past that there is nowhere to tell anybody.
-fn tell(words: &str, directory: Option<&Path>) {
+/// Reports to the kernel's log or, if that is unavailable, to a file beside the dumps. There is no place for
+/// a further error.
+fn report(words: &str, directory: Option<&Path>) {
     let kernel = OpenOptions::new().write(true).open("/dev/kmsg");
     let log = kernel.or_else(|e| {
         let directory = directory.ok_or(e)?;
@@ -529,7 +536,7 @@ mod tests {
         while let Some(at) = victim(&dumps) {
             removed.push(dumps.remove(at).path.display().to_string());
         }
-        // User 7 comes down to one like the others, then the oldest go.
+        // User 7 is reduced to one dump like the others, then the oldest are removed.
         assert_eq!(removed.concat(), "bcade");
     }
 
@@ -553,7 +560,7 @@ mod tests {
         assert!(kept.lines().all(|line| line.ends_with(" 5") && line.split(' ').count() == 2), "{kept}");
     }
 
-    /// The kernel's core: its header, that of the notes at `offset`, a gap, and the notes.
+    /// The kernel's core: its header, the program header of the notes at `offset`, a gap, and the notes.
     fn kernels(count: u16, kind: u32, offset: u64, notes: &[u8]) -> Vec<u8> {
         let mut core = b"\x7fELF\x02\x01\x01".to_vec();
         core.resize(120, 0);

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of dumps.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,11 +6,11 @@ use std::path::PathBuf;
 /// Why a dump was not taken, or not read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No process has the number.
+    /// No process has this number.
     #[error("no process {0}")]
     NoProcess(i32),
-    /// The number is that of a thread.
-    #[error("{tid} is a thread of process {pid}: dump that")]
+    /// The number is a thread's.
+    #[error("{tid} is a thread of process {pid}; dump the process")]
     Thread {
         /// The number given.
         tid: i32,
@@ -18,7 +18,7 @@ pub enum Error {
         pid: i32,
     },
     /// The process has ended and waits for its parent.
-    #[error("process {0} has ended (zombie): it has no memory left")]
+    #[error("process {0} has ended (zombie) and has no memory left")]
     Zombie(i32),
     /// Its first thread has ended, and others run.
     #[error(
@@ -27,39 +27,39 @@ pub enum Error {
     )]
     FirstThread(i32),
     /// The process is a thread of the kernel.
-    #[error("{0} is a kernel thread: it has no memory of its own")]
+    #[error("{0} is a kernel thread and has no memory of its own")]
     KernelThread(i32),
     /// A 32-bit process.
-    #[error("process {0} is a 32-bit program: cores of those are not written")]
+    #[error("process {0} is a 32-bit program, which is not supported")]
     Bits32(i32),
-    /// We are asked to dump ourselves.
+    /// The process is the dumping program itself.
     #[error("a process cannot dump itself")]
     Myself,
     /// A debugger or tracer is attached.
-    #[error("process {pid} is traced already, by {tracer}: a process has one tracer at a time")]
+    #[error("process {pid} is already traced by {tracer}; a process can have only one tracer")]
     Traced {
         /// The process.
         pid: i32,
         /// Its tracer.
         tracer: i32,
     },
-    /// The kernel does not let us.
+    /// The kernel refuses access.
     #[error(
         "process {0}: not permitted; its owner or root may (CAP_SYS_PTRACE), where its image is readable"
     )]
     NotPermitted(i32),
-    /// The process ended, or executed another program, meanwhile.
+    /// The process ended, or executed another program, during the dump.
     #[error("process {0} ended meanwhile")]
     Gone(i32),
-    /// Something is not supported where we run.
+    /// An operation is not supported here.
     #[error("{0}")]
     Unsupported(String),
     /// A call of the kernel failed.
     #[error("{what}: {source}")]
     Call {
-        /// The call and what it was for.
+        /// The call and its purpose.
         what: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A file.
@@ -67,7 +67,7 @@ pub enum Error {
     File {
         /// Its name.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The output cannot be written.
@@ -76,10 +76,10 @@ pub enum Error {
     /// The output reached its limit.
     #[error("the dump reached its limit of {0} bytes")]
     Limit(u64),
-    /// The dump was not completed, and what there was of it was kept.
+    /// The dump was not completed, and its written part was kept.
     #[error("{source}; the part that was written is in {}", partial.display())]
     Part {
-        /// Why it ends.
+        /// The reason.
         source: Box<Error>,
         /// The file.
         partial: PathBuf,
@@ -87,18 +87,18 @@ pub enum Error {
     /// The file is not a dump, or is damaged.
     #[error("{0}")]
     Format(String),
-    /// It was asked to stop.
+    /// The dump was interrupted on request.
     #[error("interrupted")]
     Interrupted,
 }
 
 impl Error {
-    /// The error of the last call, of which `what` tells.
+    /// The error of the last call, which `what` describes.
     pub(crate) fn last(what: impl Into<String>) -> Self {
         Self::Call { what: what.into(), source: io::Error::last_os_error() }
     }
 
-    /// An error of a call, of which `what` tells.
+    /// An error of a call, which `what` describes.
     pub(crate) fn call(what: impl Into<String>, source: io::Error) -> Self {
         Self::Call { what: what.into(), source }
     }
@@ -108,7 +108,7 @@ impl Error {
         Self::File { path: path.into(), source }
     }
 
-    /// The kernel's number of the error, where it has one.
+    /// The kernel's error number, if there is one.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
         match self {

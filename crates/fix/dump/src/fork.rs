@@ -1,11 +1,12 @@
-//! A copy of a process, made by the process itself (`clone` without shared memory), which shows its memory as it was.
+//! A copy of a process, made by the process itself (`clone` without shared memory), with its memory at that
+//! moment.
 //!
-//! The copy never executes an instruction of the program. It is born stopped, because we trace the thread that makes it;
-//! if we end before we know of it, it exits by itself (see [`Session::copy`]); afterwards the kernel kills it with us
-//! (PTRACE_O_EXITKILL, which is set for the copy alone). What may then be left is the number of the copy in the table of
-//! processes, for no signal tells its process of it: another process of ours, which waits for our end, has it forgotten. Where
-//! we end before we can give it the number, it knows the copy by what no other child has: its end raises no signal, and it
-//! began after this dump.
+//! The copy never executes an instruction of the program. It starts stopped, because we trace the thread that
+//! makes it. If we end before we learn of it, it exits by itself (see [`Session::copy`]); after that the
+//! kernel kills it with us (PTRACE_O_EXITKILL, which is set only for the copy). The copy may then remain in
+//! the process table, because no signal reports its end to its parent. A helper process of ours, which waits
+//! for our end, makes the parent reap it. If we end before we can give the helper the copy's number, it
+//! recognises the copy by two properties: its end raises no signal, and it began after this dump.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -19,21 +20,21 @@ use crate::memory::{self, Memory};
 use crate::target::{self, Mapping, Status};
 use crate::trace::{self, Change, Stop, ptrace};
 
-/// How many threads are tried for one that calls can be injected into.
+/// The number of threads tried for one that calls can be injected into.
 const CANDIDATES: usize = 64;
 
 /// The copy. Dropping it kills it.
 pub(crate) struct Twin {
-    /// Its number for us.
+    /// Its process ID for us.
     pub(crate) pid: i32,
-    /// Its number in the namespace of its process.
+    /// Its process ID in the namespace of its parent.
     number: i64,
-    /// Its process.
+    /// The process that was copied.
     parent: i32,
 }
 
 impl Twin {
-    /// Has a process, all of whose threads stand, make a copy of itself.
+    /// Makes a process, all of whose threads are stopped, copy itself.
     ///
     /// # Errors
     /// Its filters, limits or memory do not allow it.
@@ -59,7 +60,7 @@ impl Twin {
             let (pid, number) = made?;
             let twin = Self { pid, number, parent };
             if let Some(reaper) = reaper {
-                reaper.tell(&twin);
+                reaper.announce(&twin);
             }
             if let Err(refused) = twin.settle(&session) {
                 drop(twin);
@@ -72,7 +73,7 @@ impl Twin {
         Err(last)
     }
 
-    /// Takes hold of the copy at its first stop, and cleans what is ours from its stack.
+    /// Takes control of the copy at its first stop, and removes our data from its stack.
     fn settle(&self, session: &Session) -> Result<(), Refused> {
         let gone = || Refused("the copy of it was killed".into());
         if trace::change(self.pid, true) != Change::Stopped {
@@ -83,21 +84,22 @@ impl Twin {
         for (at, bytes) in session.before() {
             memory::write(self.pid, *at, bytes).map_err(|_| gone())?;
         }
-        // Pages that the process writes meanwhile exist twice. If memory runs out, the copy has to go first.
+        // Pages that the process writes meanwhile exist twice. If memory runs out, the copy must be killed
+        // first.
         let _ = std::fs::write(format!("/proc/{}/oom_score_adj", self.pid), "1000");
         Ok(())
     }
 
     fn kill(&self) {
-        // SAFETY: plain numbers. It is our tracee, so nobody else has its number.
+        // SAFETY: plain numbers. It is our tracee, so no other process has its number.
         unsafe { libc::kill(self.pid, libc::SIGKILL) };
         while trace::change(self.pid, true) != Change::Ended {}
     }
 
-    /// Ends the copy, and has its process forget it.
+    /// Ends the copy, and makes its parent reap it.
     ///
     /// # Errors
-    /// No thread of the process could be made to wait for it: its number stays until the process ends.
+    /// No thread of the process could reap it: it stays a zombie until the process ends.
     pub(crate) fn end(self, injector: &Injector, memory: &Memory) -> Result<(), Error> {
         let parent = self.parent;
         let number = self.number;
@@ -106,7 +108,7 @@ impl Twin {
     }
 }
 
-/// Has a thread of a process wait for the process's copy, which has been killed.
+/// Makes a thread of a process reap the process's copy, which was killed.
 fn forget_by_any_thread(injector: &Injector, parent: i32, number: i64, memory: &Memory) -> Result<(), Error> {
     let mappings = target::mappings_only(parent)?;
     let mut last = Error::Gone(parent);
@@ -130,27 +132,27 @@ fn forget_by_any_thread(injector: &Injector, parent: i32, number: i64, memory: &
     Err(last)
 }
 
-/// A process of ours that outlives us where we are killed, and then has a process forget its copy.
+/// A helper process that outlives us if we are killed, and then makes a process reap its copy.
 pub(crate) struct Reaper(Child);
 
-/// The last word to a reaper that is not needed.
+/// The message that ends a reaper without work.
 const DONE: &[u8] = b"done";
 
 impl Reaper {
-    /// Starts it: `program` calls [`reap`] for the argument `--reap`.
+    /// Starts the helper: `program` calls [`reap`] for the argument `--reap`.
     ///
     /// # Errors
     /// The program cannot be run.
     pub(crate) fn start(program: &Path, process: i32) -> io::Result<Reaper> {
         let mut command = Command::new(program);
         command.args(["dump", "--reap", &process.to_string()]);
-        // In a group of its own, which a terminal's Ctrl-C and a kill of our group do not reach.
+        // In a group of its own, which a terminal's Ctrl-C and a signal to our group do not reach.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().map(Reaper)
     }
 
-    /// Tells it of the copy.
-    fn tell(&mut self, twin: &Twin) {
+    /// Sends it the numbers of the copy.
+    fn announce(&mut self, twin: &Twin) {
         if let Some(pipe) = &mut self.0.stdin {
             // Fails only if it was killed.
             let _ = pipe.write_all(format!("{} {}\n", twin.pid, twin.number).as_bytes());
@@ -167,15 +169,16 @@ impl Drop for Reaper {
     }
 }
 
-/// How long a copy is waited for whose tracer was killed.
+/// How long to wait for the end of a copy whose tracer was killed.
 const DYING: Duration = Duration::from_secs(10);
-/// How long a copy is looked for of which nobody has told: the call that makes it may just be on its way.
+/// How long to look for a copy whose number was not received: the call that makes it may be in progress.
 const UNTOLD: Duration = Duration::from_millis(500);
 
-/// The work of a [`Reaper`]: waits until standard input ends. Without [`DONE`] at its end, has the process forget the copy.
+/// The work of a [`Reaper`]: waits until standard input ends. Unless the input ends with [`DONE`], makes the
+/// process reap the copy.
 ///
 /// # Errors
-/// The process could not be made to.
+/// The process could not be made to reap it.
 pub fn reap(process: i32) -> Result<(), Error> {
     let since = target::started(std::process::id() as i32).ok_or(Error::NoProcess(process))?;
     let mut text = Vec::new();
@@ -188,7 +191,7 @@ pub fn reap(process: i32) -> Result<(), Error> {
         String::from_utf8_lossy(&text).split_whitespace().filter_map(|word| word.parse().ok()).collect();
     let (copy, number) = match numbers[..] {
         [copy, number] => (copy, number),
-        // Killed before there was a copy, or before it could tell of it.
+        // Killed before the copy was made, or before its number was sent.
         _ => match find_copy(process, since) {
             Some(found) => found,
             None => return Ok(()),
@@ -199,7 +202,7 @@ pub fn reap(process: i32) -> Result<(), Error> {
         std::thread::sleep(Duration::from_millis(1));
     }
     loop {
-        // The one that was killed may trace threads for a moment longer.
+        // The killed process may trace threads for a moment longer.
         match forget_copy(process, number) {
             Err(_) if began.elapsed() < DYING => std::thread::sleep(Duration::from_millis(10)),
             done => return done,
@@ -207,8 +210,8 @@ pub fn reap(process: i32) -> Result<(), Error> {
     }
 }
 
-/// The copy that a process has made of itself since a time, in clock ticks since boot: its number for us and in the namespace
-/// of its process.
+/// The copy that a process has made of itself since a time, in clock ticks since boot: its number for us and
+/// in the namespace of its parent.
 fn find_copy(process: i32, since: u64) -> Option<(i64, i64)> {
     let began = Instant::now();
     let level = Status::read(process).ok()?.numbers.len().checked_sub(1)?;
@@ -237,12 +240,12 @@ fn forget_copy(process: i32, number: i64) -> Result<(), Error> {
     forget_by_any_thread(&injector, process, number, &memory)
 }
 
-/// Has a process wait for its copy, which has been killed.
+/// Makes a process reap its copy, which was killed.
 fn forget(session: &mut Session, number: i64, memory: &Memory) -> Result<(), Error> {
     let flags = (libc::__WALL | libc::WNOHANG) as u64;
     match session.call(libc::SYS_wait4, [number as u64, 0, flags, 0, 0, 0], memory)? {
         result if result == number => Ok(()),
-        // Somebody has waited for children of every kind.
+        // The program has already waited for children of every kind.
         result if result == -i64::from(libc::ECHILD) => Ok(()),
         result => Err(Error::Unsupported(format!("wait4 in the process returned {result}"))),
     }

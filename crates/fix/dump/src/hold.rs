@@ -1,10 +1,12 @@
 //! Memory of a process that outlives it for some seconds.
 //!
-//! A thread of ours reads one byte of it through /proc/PID/mem into a page of our own that is missing, and whose fault
-//! (userfaultfd) we leave unserved. The call lasts that long, and meanwhile the kernel keeps the address space, on which
-//! `mem_rw` has a reference (`mm_users`). The process itself can end, be waited for, and start again.
+//! A thread of ours reads one byte of it through /proc/PID/mem into a missing page of our own, and we leave
+//! that fault (userfaultfd) unresolved. The call lasts that long, and meanwhile the kernel keeps the address
+//! space, to which `mem_rw` has a reference (`mm_users`). The process itself can end, be waited for, and
+//! start again.
 //!
-//! Once the fault is served the call returns, and the kernel frees the memory. If we end before, so does the call.
+//! Once the fault is resolved the call returns, and the kernel frees the memory. If we end before, so does
+//! the call.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +22,7 @@ use crate::userfaultfd::{FLAGS, REGISTER_MISSING, UFFD_API, UFFDIO_API, UFFDIO_R
 /// The memory stays until this is dropped.
 pub(crate) struct Hold {
     faults: OwnedFd,
-    /// The page that is missing.
+    /// The missing page.
     page: *mut u8,
     reader: Option<JoinHandle<()>>,
 }
@@ -29,17 +31,17 @@ pub(crate) struct Hold {
 struct Target(usize);
 
 impl Hold {
-    /// Holds the memory behind `memory`, an open /proc/PID/mem, of whose addresses `readable` is one.
+    /// Holds the memory behind `memory`, an open /proc/PID/mem. `readable` is a readable address in it.
     ///
     /// # Errors
-    /// The kernel has no userfaultfd, or does not let us use it; the address cannot be read.
+    /// The kernel has no userfaultfd, or does not permit it; the address is unreadable.
     pub(crate) fn new(memory: &File, readable: u64) -> io::Result<Self> {
         // SAFETY: plain numbers.
         let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, FLAGS) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just made it and nobody else has it.
+        // SAFETY: the kernel has just made it, and no other code has it.
         let faults = unsafe { OwnedFd::from_raw_fd(fd as i32) };
         ioctl(faults.as_raw_fd(), UFFDIO_API, &mut [UFFD_API, 0, 0])?;
         let length = page_size() as usize;
@@ -57,23 +59,23 @@ impl Hold {
         if page == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // Its drop takes everything back from here on.
+        // From here on its drop undoes everything.
         let mut hold = Self { faults, page: page.cast(), reader: None };
         let register = &mut [page as u64, length as u64, REGISTER_MISSING, 0];
         ioctl(hold.faults.as_raw_fd(), UFFDIO_REGISTER, register)?;
         let (memory, target) = (memory.try_clone()?, Target(page as usize));
         hold.reader = Some(std::thread::spawn(move || {
             let target = target;
-            // SAFETY: the page is unmapped only after this thread has ended, and nobody else uses it.
+            // SAFETY: the page is unmapped only after this thread has ended, and no other code uses it.
             let buffer = unsafe { std::slice::from_raw_parts_mut(target.0 as *mut u8, 1) };
-            // What is read matters to nobody.
+            // The value read is not used.
             let _ = memory.read_at(buffer, readable);
         }));
         hold.wait()?;
         Ok(hold)
     }
 
-    /// Waits until the thread is inside its call, which the fault tells.
+    /// Waits until the thread is inside its call, which the fault shows.
     fn wait(&self) -> io::Result<()> {
         let mut poll = libc::pollfd { fd: self.faults.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         loop {
@@ -82,7 +84,7 @@ impl Hold {
                 return Ok(());
             }
             if self.reader.as_ref().is_none_or(JoinHandle::is_finished) {
-                return Err(io::Error::other("the process's memory cannot be read"));
+                return Err(io::Error::other("the process's memory is unreadable"));
             }
         }
     }
@@ -92,17 +94,17 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let length = page_size();
         if let Some(reader) = self.reader.take() {
-            // The page comes, and the call returns. Whether the thread waits already or not makes no difference.
+            // The page is provided, and the call returns, whether the thread is waiting already or not.
             let served =
                 ioctl(self.faults.as_raw_fd(), UFFDIO_ZEROPAGE, &mut [self.page as u64, length, 0, 0]);
             if served.is_err() && !reader.is_finished() {
-                // It would wait for ever, and with it whoever joins it. Both end with us.
+                // The thread would wait forever, and so would joining it. Both end with this process.
                 return;
             }
-            // It has nothing to tell.
+            // Its result is not used.
             let _ = reader.join();
         }
-        // SAFETY: the mapping made for it, which the thread that used it has left.
+        // SAFETY: the mapping made for it, whose only user, the thread, has ended.
         unsafe { libc::munmap(self.page.cast(), length as usize) };
     }
 }
@@ -112,7 +114,7 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
-    /// Whether the kernel lets us serve faults of its own.
+    /// Whether the kernel lets us handle faults of its own.
     fn allowed() -> bool {
         // SAFETY: no arguments.
         unsafe { libc::geteuid() == 0 }

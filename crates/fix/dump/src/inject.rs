@@ -1,16 +1,17 @@
 //! Makes a thread of another process execute system calls for us.
 //!
-//! The danger is to be killed half way: the thread would go on with registers that are ours. So the thread is given,
-//! before any register is changed, all it needs to restore itself. Below its stack (and below the red zone) is written
-//! what the kernel itself writes there for a signal handler: a frame with all registers, the extended state and the
-//! signal mask. Then one call of ptrace sets the registers so that the thread executes `syscall; ret`, instructions
-//! that its C library or the vDSO has, and `ret` leads to `rt_sigreturn`, which restores everything from the frame.
-//! Normally we stop the thread at the exit of the call and put its registers back ourselves, so the frame is not used.
-//! If we are killed at any instant, then either the registers are still or again the thread's own, or the thread
-//! completes the call and returns through the frame, as from a signal handler.
+//! The danger is that we are killed half way: the thread would continue with our registers. So the thread
+//! gets the data to restore itself before any register is changed. Below its stack (and below the red zone)
+//! we write the frame that the kernel itself writes for a signal handler: all registers, the extended state
+//! and the signal mask. Then one call of ptrace sets the registers so that the thread executes `syscall;
+//! ret`, instructions that its C library or the vDSO contains, and `ret` leads to `rt_sigreturn`, which
+//! restores everything from the frame. Normally we stop the thread at the exit of the call and restore its
+//! registers ourselves, so the frame is not used. If we are killed at any instant, then either the registers
+//! are the thread's own, or the thread completes the call and returns through the frame, as from a signal
+//! handler.
 //!
-//! In that last case, and only then, something is left of us: a descriptor that the call made, and a call that
-//! restarts with what is left of its timeout returns EINTR, as it may after any signal.
+//! Only in that last case are there traces: a descriptor that the call made, and EINTR from a call that
+//! restarts with the rest of its timeout, as it may return after any signal.
 
 use crate::Error;
 use crate::arch::{self, Frame, Gadgets, General, Sets};
@@ -19,7 +20,7 @@ use crate::seccomp::{self, Filters, Verdict};
 use crate::target::{Mapping, Status};
 use crate::trace::{self, Change, Stop, ptrace, ptrace_read, set_general, set_mask};
 
-/// Why calls are not injected into this process. Another way has to be found.
+/// Why calls are not injected into this process. The caller must find another way.
 #[derive(Debug)]
 pub(crate) struct Refused(pub(crate) String);
 
@@ -29,15 +30,15 @@ pub(crate) struct Injector {
     gadgets: Gadgets,
 }
 
-/// Room that a frame needs below the stack pointer, beside the extended state.
+/// The space of a frame below the stack pointer, without the extended state.
 const ROOM: u64 = 1 << 10;
-/// Room that is left below both frames.
+/// The space left below both frames.
 const MARGIN: u64 = 8 << 10;
 /// Code is searched in pieces of this size.
 const PIECE: usize = 1 << 20;
 
 impl Injector {
-    /// Finds out whether calls can be injected, and looks for the instructions.
+    /// Checks whether calls can be injected, and looks for the instructions.
     pub(crate) fn find(status: &Status, memory: &Memory, mappings: &[Mapping]) -> Result<Self, Refused> {
         if status.shadow_stack {
             return Err(Refused("it has a shadow stack".into()));
@@ -65,7 +66,7 @@ impl Injector {
             (Some(call), Some(sigreturn)) => {
                 Ok(Self { pid: status.tgid, gadgets: Gadgets { call, sigreturn } })
             }
-            _ => Err(Refused("it has no code that executes a system call and rt_sigreturn".into())),
+            _ => Err(Refused("its code contains no system call and rt_sigreturn".into())),
         }
     }
 
@@ -81,8 +82,8 @@ impl Injector {
         if stop.has_signal(tid) {
             return Err(Refused(format!("thread {tid} is about to receive a signal")));
         }
-        // The code that executes calls was found in the program that it ran then. While a thread stands, none other
-        // replaces it.
+        // The code that executes calls was found in the program that ran at that time. While a thread is
+        // stopped, no other thread can replace the program.
         if !memory.is_alive(self.gadgets.call) {
             return Err(Refused("it has executed another program".into()));
         }
@@ -90,10 +91,12 @@ impl Injector {
         let sets = trace::sets(tid);
         let mask = trace::mask(tid).map_err(refused)?;
         let filters = filters(tid)?;
-        // Without these nothing could be undone.
+        // Without these the injection could not be undone.
         for number in [libc::SYS_rt_sigreturn, libc::SYS_close] {
             if filters.verdict(&self.filtered(number, [0; 6])) != Verdict::Allow {
-                return Err(Refused("its seccomp filter forbids what an injected call needs".into()));
+                return Err(Refused(
+                    "its seccomp filter forbids system calls that an injected call needs".into(),
+                ));
             }
         }
         // The thread's frame, and that of a copy of the process.
@@ -105,7 +108,7 @@ impl Injector {
         if in_restartable_sequence(tid, &original, memory) {
             return Err(Refused(format!("thread {tid} is in a restartable sequence")));
         }
-        let form = || Refused("its registers have a form that is not known".into());
+        let form = || Refused("its registers have an unknown form".into());
         let frame = arch::frame(&original, &sets, mask, self.gadgets).ok_or_else(form)?;
         Ok(Session {
             pid: self.pid,
@@ -123,7 +126,7 @@ impl Injector {
         })
     }
 
-    /// A call as filters will see it.
+    /// A call in the form that filters see.
     fn filtered(&self, number: i64, arguments: [u64; 6]) -> seccomp::Call {
         let pc = self.gadgets.call + arch::CALL_LENGTH;
         seccomp::Call { number, arch: arch::AUDIT, pc, arguments }
@@ -144,11 +147,12 @@ fn filters(tid: i32) -> Result<Filters, Refused> {
     }
 }
 
-/// Options of ptrace while calls are injected, and while one is that makes a copy of the process.
+/// Options of ptrace during injected calls, and during a call that copies the process.
 const OPTIONS: u64 = libc::PTRACE_O_TRACESYSGOOD as u64;
 const CLONING: u64 = OPTIONS | libc::PTRACE_O_TRACECLONE as u64;
 
-/// A thread that executes calls for us. Dropping it gives the thread its registers back; it is then stopped as before.
+/// A thread that executes calls for us. Dropping it restores the thread's registers; it is then stopped as
+/// before.
 pub(crate) struct Session<'a> {
     pid: i32,
     tid: i32,
@@ -158,9 +162,9 @@ pub(crate) struct Session<'a> {
     filters: Filters,
     frame: Frame,
     injector: &'a Injector,
-    /// What the stack held where frames lie, by address.
+    /// The previous contents of the stack at the frames, by address.
     before: Vec<(u64, Vec<u8>)>,
-    /// The copy of the process that a call has made.
+    /// The copy of the process made by a call.
     copy: Option<i32>,
     /// Signals that came meanwhile and cannot be blocked.
     deferred: Vec<i32>,
@@ -169,7 +173,7 @@ pub(crate) struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Writes a frame to unused stack. If we end before it is used, nothing has happened.
+    /// Writes a frame to unused stack. If we end before it is used, nothing has changed.
     fn place(&mut self, at: u64, bytes: &[u8], memory: &Memory) -> Result<(), Error> {
         let mut before = vec![0; bytes.len()];
         memory.read_exact(at, &mut before)?;
@@ -179,10 +183,11 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Executes a call and returns its raw result, an error number negated.
+    /// Executes a call and returns its raw result: an error is a negated number.
     ///
     /// # Errors
-    /// The thread is gone, or its seccomp filter would do worse than to refuse the call, which is then not made.
+    /// The thread has ended, or its seccomp filter would do more than refuse the call, which is then not
+    /// made.
     pub(crate) fn call(&mut self, number: i64, arguments: [u64; 6], memory: &Memory) -> Result<i64, Error> {
         let pid = self.pid;
         let gone = move |_| Error::Gone(pid);
@@ -201,12 +206,12 @@ impl Session<'_> {
         }
         instant();
         let registers = self.original.calling(self.injector.gadgets, self.frame.sp, number, arguments);
-        // From here on the thread, if let go, makes the call and restores itself.
+        // From here on the thread, if released, makes the call and restores itself.
         set_general(self.tid, &registers).map_err(gone)?;
         instant();
         if !self.entered {
             self.entered = true;
-            // Signals wait until it is over. The frame holds the mask, so this is restored too.
+            // Signals wait until the call is over. The frame contains the mask, so this is restored too.
             set_mask(self.tid, u64::MAX).map_err(gone)?;
             instant();
         }
@@ -217,14 +222,14 @@ impl Session<'_> {
         Ok(trace::general(self.tid).map_err(gone)?.result())
     }
 
-    /// Has the thread make a copy of its process, which stands still from its first instruction on. Returns the copy's
-    /// number for us, and its number in the process's own namespace.
+    /// Makes the thread copy its process; the copy is stopped from its first instruction on. Returns the
+    /// copy's number for us, and its number in the process's own namespace.
     ///
-    /// Should we end before we hold the copy, it must not run as a second one of the process. So it has a stack of its
-    /// own, below the thread's frame, and on it a frame that leads to `exit_group`.
+    /// If we end before we trace the copy, it must not run as a second instance of the process. So it has a
+    /// separate stack, below the thread's frame, with a frame that leads to `exit_group`.
     ///
     /// # Errors
-    /// The thread is gone, a filter does not allow it, or the kernel refuses it.
+    /// The thread has ended, a filter forbids it, or the kernel refuses it.
     pub(crate) fn copy(&mut self, memory: &Memory) -> Result<(i32, i64), Error> {
         let pid = self.pid;
         let gone = move |_| Error::Gone(pid);
@@ -234,9 +239,9 @@ impl Session<'_> {
         }
         let last = self.original.calling(gadgets, self.frame.sp - 256, libc::SYS_exit_group, [0; 6]);
         let frame = arch::frame(&last, &self.sets, u64::MAX, gadgets)
-            .ok_or_else(|| Error::Unsupported("its registers have a form that is not known".into()))?;
+            .ok_or_else(|| Error::Unsupported("its registers have an unknown form".into()))?;
         self.place(frame.sp, &frame.bytes, memory)?;
-        // Descriptors are shared, so that nothing stays open for the copy's sake. No signal tells of its end.
+        // Descriptors are shared, so that none stays open because of the copy. No signal reports its end.
         let flags = (libc::CLONE_FILES | libc::CLONE_FS | libc::CLONE_IO) as u64;
         ptrace(libc::PTRACE_SETOPTIONS, self.tid, 0, CLONING).map_err(gone)?;
         let number = self.call(libc::SYS_clone, [flags, frame.sp, 0, 0, 0, 0], memory);
@@ -247,12 +252,12 @@ impl Session<'_> {
         }
     }
 
-    /// What lies where frames were written, by address: the copy of a process has the frames as well.
+    /// The previous contents at the frames, by address: the copy of a process contains the frames as well.
     pub(crate) fn before(&self) -> &[(u64, Vec<u8>)] {
         &self.before
     }
 
-    /// An address on its stack where 128 bytes are ours, once the first call is prepared.
+    /// An address on its stack where 128 bytes are free for our use, once the first call is prepared.
     pub(crate) fn scratch(&self) -> u64 {
         self.frame.scratch
     }
@@ -270,8 +275,8 @@ impl Session<'_> {
                 Change::Cloned => {
                     let mut copy: libc::c_ulong = 0;
                     // The kernel writes one word.
-                    let told = ptrace_read(libc::PTRACE_GETEVENTMSG, self.tid, 0, (&raw mut copy).cast());
-                    told.map_err(|_| Error::Gone(self.pid))?;
+                    let result = ptrace_read(libc::PTRACE_GETEVENTMSG, self.tid, 0, (&raw mut copy).cast());
+                    result.map_err(|_| Error::Gone(self.pid))?;
                     self.copy = Some(copy as i32);
                 }
                 Change::Ended | Change::None => return Err(Error::Gone(self.pid)),
@@ -279,14 +284,15 @@ impl Session<'_> {
         }
     }
 
-    /// Gives the thread its registers and its mask back, and leaves it stopped.
+    /// Restores the thread's registers and mask, and leaves it stopped.
     fn leave(&mut self) -> Result<(), Error> {
         if !std::mem::take(&mut self.entered) {
             return Ok(());
         }
         let gone = |_| Error::Gone(self.pid);
-        // It stands at the exit of a call. Asked to stop, it does so before its next instruction, at the one place
-        // where the kernel will look at the registers that we set and restart the call that our stop interrupted.
+        // The thread is at the exit of a call. On our request it stops before its next instruction, the only
+        // place where the kernel checks the registers that we set and restarts the call that our stop
+        // interrupted.
         ptrace(libc::PTRACE_INTERRUPT, self.tid, 0, 0).map_err(gone)?;
         instant();
         loop {
@@ -301,10 +307,10 @@ impl Session<'_> {
         }
         set_mask(self.tid, self.mask).map_err(gone)?;
         instant();
-        // From here on it is the thread that it was.
+        // From here on the thread has its own state.
         set_general(self.tid, &self.original).map_err(gone)?;
         instant();
-        // Below the stack pointer, where nobody looks; what lay there is put back so that the dump has it.
+        // Below the stack pointer, in unused memory; its contents are restored so that the dump has them.
         for (at, bytes) in self.before.drain(..) {
             let _ = memory::write(self.pid, at, &bytes);
         }
@@ -323,7 +329,7 @@ impl Drop for Session<'_> {
     }
 }
 
-/// Whether there is room below the stack pointer that nobody uses. Only stacks of which this is certain are taken:
+/// Whether there is unused space below the stack pointer. Only stacks for which this is certain are used:
 /// languages with small stacks of their own keep other data below.
 fn spare_stack(
     pid: i32,
@@ -343,7 +349,8 @@ fn spare_stack(
     if tid == pid && mapping.name == b"[stack]" {
         return true;
     }
-    // A thread of the C library has its control block on top of its stack, and that begins with its own address.
+    // A thread of the C library has its control block on top of its stack, whose first word is its own
+    // address.
     let block = registers.thread_block();
     let mut word = [0; 8];
     sp < block
@@ -355,14 +362,14 @@ fn spare_stack(
 
 const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
 
-/// Whether the thread is in a sequence that the kernel would restart if it knew that it is interrupted (rseq). With
-/// its registers changed the kernel would not see that.
+/// Whether the thread is in a sequence that the kernel would restart if it noticed an interruption (rseq).
+/// With changed registers the kernel would not notice.
 fn in_restartable_sequence(tid: i32, registers: &General, memory: &Memory) -> bool {
     let mut configuration = [0u64; 3];
-    // SAFETY: the kernel writes at most the 24 bytes it is told.
+    // SAFETY: the kernel writes at most the 24 bytes that are passed.
     let result =
         unsafe { libc::ptrace(PTRACE_GET_RSEQ_CONFIGURATION, tid, 24usize, configuration.as_mut_ptr()) };
-    // Before Linux 5.13 it cannot be asked; a C library that old does not use it.
+    // Before Linux 5.13 this cannot be queried; a C library that old does not use it.
     if result < 0 || configuration[0] == 0 {
         return false;
     }
@@ -383,7 +390,7 @@ fn in_restartable_sequence(tid: i32, registers: &General, memory: &Memory) -> bo
     registers.pc().wrapping_sub(at(8)) < at(16)
 }
 
-/// An instant at which we might be killed. Tests do so at each.
+/// An instant at which we might be killed. Tests kill at each of them.
 #[cfg(not(test))]
 fn instant() {}
 #[cfg(test)]
@@ -422,7 +429,7 @@ mod tests {
         child
     }
 
-    /// Makes a thread of the process call getpid and getppid, and gives what they return.
+    /// Makes a thread of the process call getpid and getppid, and returns their results.
     fn two_calls(pid: i32) -> [i64; 2] {
         let status = Status::read(pid).unwrap();
         let memory = Memory::open(pid).unwrap();
@@ -433,7 +440,7 @@ mod tests {
         [libc::SYS_getpid, libc::SYS_getppid].map(|number| session.call(number, [0; 6], &memory).unwrap())
     }
 
-    /// Not a test of its own: the one that is killed.
+    /// Not a separate test: the process that is killed.
     #[test]
     #[ignore = "run by a_killed_tracer_leaves_the_process_as_it_was"]
     fn tracer() {
@@ -478,7 +485,7 @@ mod tests {
                 assert!(matches!(status.state, 'R' | 'S'), "{what} {killed}: {}", status.state);
                 killed += 1;
             }
-            // Two calls and the way back have more instants than that.
+            // Two calls and the restoration have more instants than that.
             assert!(killed > 15, "{what}: {killed}");
             // SAFETY: plain numbers.
             unsafe { libc::kill(pid, libc::SIGTERM) };

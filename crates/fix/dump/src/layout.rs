@@ -1,4 +1,4 @@
-//! The order of things in an ELF core: headers, notes, memory, and where each byte of the file comes from.
+//! The order of the parts of an ELF core: headers, notes, memory, and the source of each byte of the file.
 
 use crate::arch;
 use crate::pagemap::{Ranges, push, within};
@@ -7,11 +7,11 @@ use ncpu_machine::page_size;
 
 /// Bytes of a frame before compression.
 pub(crate) const CHUNK: u64 = 4 << 20;
-/// Holes from this size on have a segment of their own.
+/// Holes of at least this size get a segment of their own.
 const HOLE: u64 = CHUNK;
-/// Large pieces lie so that a huge page of memory is one of the file as well.
+/// Large pieces are aligned so that a huge page of memory is a huge page of the file.
 const HUGE: u64 = 2 << 20;
-/// Segments of a hole all show the same zeros of the file, so many bytes of which it has at most.
+/// All segments of holes share the same zeros of the file, of this size at most.
 const WINDOW: u64 = 1 << 30;
 
 const PT_LOAD: u32 = 1;
@@ -19,17 +19,17 @@ const PT_NOTE: u32 = 4;
 const EHDR: u64 = 64;
 const PHDR: u64 = 56;
 const SHDR: u64 = 64;
-/// The count of program headers that says that the first section has the true one.
+/// The count of program headers that refers to the first section for the true count.
 const PN_XNUM: u64 = 0xffff;
 
-/// What a mapping contributes.
+/// A mapping's part of the core.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) start: u64,
     pub(crate) end: u64,
     /// PF_X, PF_W, PF_R.
     pub(crate) flags: u32,
-    /// Bytes from its start on that are stored.
+    /// Number of bytes stored, from its start.
     pub(crate) stored: u64,
 }
 
@@ -48,11 +48,11 @@ struct Piece {
     end: u64,
 }
 
-/// A core that is to be written.
+/// A core to write.
 pub(crate) struct Layout {
     head: Vec<u8>,
     pieces: Vec<Piece>,
-    /// Pages that have something; all others are zero.
+    /// Pages with data; all others are zero.
     pub(crate) filled: std::sync::Arc<Ranges>,
     size: u64,
 }
@@ -60,17 +60,18 @@ pub(crate) struct Layout {
 /// A range of memory within a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Where in the chunk.
+    /// The offset in the chunk.
     pub(crate) at: usize,
     pub(crate) start: u64,
     pub(crate) end: u64,
 }
 
 impl Layout {
-    /// Lays a core out. `filled` are the pages that have something.
+    /// Lays out a core. `filled` are the pages with data.
     pub(crate) fn new(segments: &[Segment], filled: std::sync::Arc<Ranges>, notes: &[u8]) -> Self {
-        // The segments of the file: start, end, flags, what of them is stored, and the end of the memory they cover: as
-        // in the kernel's cores, what is not stored of a mapping is the rest of the segment with its beginning.
+        // The segments of the file: start, end, flags, their stored part, and the end of the memory they
+        // cover. As in the kernel's cores, the unstored part of a mapping is the rest of the segment with its
+        // beginning.
         enum Stored {
             Not,
             Memory,
@@ -143,22 +144,22 @@ impl Layout {
         Self { head, pieces, filled, size }
     }
 
-    /// Bytes of the core.
+    /// Size of the core in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Chunks of the core.
+    /// The number of chunks of the core.
     pub(crate) fn chunks(&self) -> usize {
         self.size.div_ceil(CHUNK) as usize
     }
 
-    /// Bytes of a chunk; only the last is short.
+    /// Size of a chunk in bytes; only the last is short.
     pub(crate) fn length(&self, chunk: usize) -> usize {
         (self.size - chunk as u64 * CHUNK).min(CHUNK) as usize
     }
 
-    /// The addresses at which chunks begin. Those behind all memory have the largest.
+    /// The addresses at which chunks begin. Chunks after all memory have the largest address.
     pub(crate) fn firsts(&self) -> Vec<u64> {
         (0..self.chunks())
             .map(|chunk| {
@@ -169,7 +170,7 @@ impl Layout {
             .collect()
     }
 
-    /// Copies what the chunk has of headers and notes.
+    /// Copies the chunk's part of headers and notes.
     pub(crate) fn copy_head(&self, chunk: usize, buffer: &mut [u8]) {
         let at = chunk * CHUNK as usize;
         if let Some(head) = self.head.get(at..) {
@@ -178,7 +179,7 @@ impl Layout {
         }
     }
 
-    /// Whether nothing of a chunk is anything but zeros.
+    /// Whether a chunk consists of zeros only.
     pub(crate) fn is_zero(&self, chunk: usize) -> bool {
         self.head.len() <= chunk * CHUNK as usize && self.filled_parts(chunk).is_empty()
     }
@@ -197,7 +198,7 @@ impl Layout {
         out
     }
 
-    /// The memory in a chunk that has something.
+    /// The memory in a chunk that contains data.
     pub(crate) fn filled_parts(&self, chunk: usize) -> Vec<Part> {
         let mut out = Vec::new();
         for part in self.parts(chunk) {
@@ -294,7 +295,7 @@ mod tests {
         assert_eq!(holes(&[(begin, end)], begin, end), []);
     }
 
-    /// One that is filled, one with holes, one of which a page is stored, one that is not.
+    /// A filled segment, one with holes, one with a single stored page, and one that is not stored.
     fn layout() -> Layout {
         let segment =
             |start: u64, length: u64, stored: u64| Segment { start, end: start + length, flags: 6, stored };
@@ -339,7 +340,7 @@ mod tests {
         let filled: u64 =
             (0..layout.chunks()).flat_map(|c| layout.filled_parts(c)).map(|p| p.end - p.start).sum();
         assert_eq!(filled, layout.filled.iter().map(|(start, end)| end - start).sum::<u64>());
-        // Three chunks of memory begin as huge pages do, so that a huge page of memory is one of the file.
+        // Three chunks of memory begin like huge pages, so that a huge page of memory is one of the file.
         let large = layout.pieces.iter().filter(|p| p.end - p.start >= CHUNK);
         assert!(large.clone().count() > 0 && large.clone().all(|p| p.offset % HUGE == p.start % HUGE));
     }
@@ -358,7 +359,7 @@ mod tests {
         assert!(info.loads.iter().all(|l| l.flags == 6));
     }
 
-    /// ELF counts program headers in 16 bits; of more, the first section has the count.
+    /// ELF counts program headers in 16 bits; for more, the first section has the count.
     #[test]
     fn more_segments_than_a_header_can_count() {
         for segments in [PN_XNUM - 2, PN_XNUM - 1, PN_XNUM + 5] {

@@ -1,30 +1,33 @@
-//! Cores of processes: of running ones without stopping them for longer than a glance, and of crashing ones.
+//! Cores of processes: of running ones with very short stops, and of crashing ones.
 //!
 //! A dump is an ELF core in the seekable zstd format: frames of 4 MB that are compressed, checked and read
 //! independently, so that all CPUs write it, all CPUs read it, and a debugger reads only the frames it needs.
 //!
 //! | module | its job |
 //! | --- | --- |
-//! | [`target`] | what the kernel tells about a process: state, threads, mappings |
-//! | `trace` | stops all threads, reads their registers, lets them go |
-//! | `inject`, `seccomp` | makes one thread of a process execute system calls for us, if its filters let them pass |
-//! | `acquire`, `fork` | what those calls are for: a userfaultfd, or a copy of the process |
-//! | `protect` | write-protects memory from outside (userfaultfd), serves the faults |
-//! | `live` | takes a snapshot of a running process by one of these means |
-//! | `mend` | huge pages that a snapshot split, put together again |
+//! | [`target`] | the kernel's data about a process: state, threads, mappings |
+//! | `trace` | stops all threads, reads their registers, releases them |
+//! | `inject`, `seccomp` | makes one thread of a process execute system calls for us, if its filters permit
+//! them |
+//! | `acquire`, `fork` | the uses of these calls: a userfaultfd, or a copy of the process |
+//! | `protect` | write-protects memory from outside (userfaultfd), handles the faults |
+//! | `live` | takes a snapshot of a running process by one of these methods |
+//! | `mend` | reassembles huge pages that a snapshot split |
 //! | `notes`, `layout` | the parts of an ELF core before the memory |
-//! | `pipeline`, `buffer`, `appender` | memory to compressed frames to a file, by all CPUs |
+//! | `pipeline`, `buffer`, `appender` | memory to compressed frames to a file, with all CPUs |
 //! | [`seekable`] | the file format |
-//! | [`read`], [`mount`](mod@mount), [`core_file`] | the way back |
-//! | [`crash`], `hold` | dumps of processes that crash, by the kernel's core_pattern; their memory once they are gone |
+//! | [`read`], [`mount`](mod@mount), [`core_file`] | reading a dump |
+//! | [`crash`], `hold` | dumps of processes that crash, by the kernel's core_pattern; their memory after
+//! their end |
 //!
-//! Write protection by a userfaultfd keeps memory as it was at one moment. The process makes it itself, by a call injected with ptrace,
-//! and only `ncpu` holds it: when it is closed, by whatever end of `ncpu`, the kernel takes the protection away. Pages are protected
-//! while the process runs; all threads stop only to protect again what was written meanwhile and to read registers, so the stop
-//! follows the rate of writes and not the size. A thread that writes later waits until the page is saved aside (`protect`), and a
-//! copier replaces what it read by what was saved, so neither needs a lock on memory. A thread that makes an injected call has a
-//! signal frame on its stack that restores it without us (`inject`). Threads that compress hand frames to one thread that writes, in
-//! the order of the file (`pipeline`).
+//! Write protection by a userfaultfd preserves memory as it was at one moment. The process makes the
+//! descriptor itself, by a call injected with ptrace, and only `ncpu` holds it: when it is closed, however
+//! `ncpu` ends, the kernel removes the protection. Pages are protected while the process runs. All threads
+//! stop only for protecting again the pages written meanwhile and for reading registers, so the length of the
+//! stop depends on the rate of writes and not on the size. A thread that writes later waits until the page is
+//! saved (`protect`), and a copier replaces the data it read by saved data, so neither needs a lock on
+//! memory. A thread that makes an injected call has a signal frame on its stack that restores it without us
+//! (`inject`). Compressing threads pass frames to one writing thread, in the order of the file (`pipeline`).
 
 mod acquire;
 mod appender;

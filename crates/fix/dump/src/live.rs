@@ -25,16 +25,17 @@ use crate::seekable::{Codec, Trailer};
 use crate::target::{self, Mapping, Status, mappings_text};
 use crate::trace::{Stop, Thread, unstopped};
 
-/// How the memory of a running process is kept as it was at one moment.
+/// How a consistent snapshot of a running process's memory is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// Write-protected from outside; what is written meanwhile is saved aside. Stops for well under a millisecond.
+    /// Write-protected from outside; pages written meanwhile are saved. Stops for well under a millisecond.
     Protect,
-    /// Taken from a copy that the process makes of itself (fork). Stops for as long as that takes, about 35 ms a GB.
+    /// Taken from a copy that the process makes of itself (fork). Stops for the duration of the copying,
+    /// about 35 ms per GB.
     Fork,
-    /// All threads stand still until everything is written.
+    /// All threads are stopped until everything is written.
     Stop,
-    /// Not at all: threads stop one at a time, for their registers, and memory is read as it changes.
+    /// Not consistent: threads stop one at a time, for their registers, and memory is read while it changes.
     Never,
 }
 
@@ -50,7 +51,7 @@ impl Method {
         }
     }
 
-    /// The same in a sentence: not by …
+    /// Its name after "not by".
     fn words(self) -> &'static str {
         match self {
             Self::Protect => "write protection",
@@ -61,9 +62,9 @@ impl Method {
     }
 }
 
-/// Why one way of dumping came to nothing.
+/// Why a method failed.
 enum Attempt {
-    /// The process or the kernel does not allow it: nothing has been done, and another may be tried.
+    /// The process or the kernel refuses it: nothing was changed, and another method may be tried.
     Refused(String),
     /// The dump failed.
     Failed(Error),
@@ -81,55 +82,56 @@ impl From<Refused> for Attempt {
     }
 }
 
-/// What is wanted of a dump.
+/// Options of a dump.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The file; `-` is standard output.
+    /// The output file; `-` is standard output.
     pub output: PathBuf,
-    /// `ncpu`, of which one is started that outlives this process where that is killed; see [`crate::reap`].
+    /// The program `ncpu`, which is started as a helper that outlives this process if it is killed; see
+    /// [`crate::reap`].
     pub reaper: Option<PathBuf>,
-    /// How memory is kept consistent; without, the gentlest that the process allows.
+    /// Snapshot method [default: the least intrusive one that the process permits].
     pub method: Option<Method>,
-    /// How frames are compressed.
+    /// The compression of frames.
     pub codec: Codec,
-    /// Threads that compress.
+    /// Compressing threads.
     pub threads: usize,
     /// Their niceness.
     pub nice: i32,
-    /// Mappings that are left out: by name with `*` and `?`, or by address, as in `7f00-7fff`.
+    /// Mappings to leave out: by name with `*` and `?`, or by address, as in `7f00-7fff`.
     pub exclude: Vec<String>,
-    /// Bytes the file may have.
+    /// The most bytes of the file.
     pub limit: u64,
-    /// Bytes of the disk that are left free.
+    /// Bytes of the disk that stay free.
     pub spare: u64,
 }
 
-/// What a dump was.
+/// Result of a dump.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// The method that was used.
+    /// The method used.
     pub method: &'static str,
-    /// How long all threads stood still.
+    /// How long all threads were stopped.
     pub stopped: Duration,
-    /// How long it took.
+    /// The total time.
     pub elapsed: Duration,
     /// Threads.
     pub threads: usize,
     /// Bytes of the core.
     pub core: u64,
-    /// Bytes of memory in it that were not zero pages or holes.
+    /// Bytes of memory in it, without zero pages and holes.
     pub memory: u64,
     /// Bytes written.
     pub written: u64,
-    /// Pages the process wrote, before and after the moment of the snapshot, that it waited for.
+    /// Write faults that the process waited for, before and after the moment of the snapshot.
     pub faults: (u64, u64),
-    /// Bytes saved aside.
+    /// Bytes saved before they were overwritten.
     pub saved: u64,
-    /// What is to be known about it: why a gentler method was refused, what was left out.
+    /// Notes: why a less intrusive method was refused, what was left out.
     pub notes: Vec<String>,
 }
 
-/// Figures for a progress line: chunks of 4 MB done, and all of them.
+/// Figures for a progress line: chunks of 4 MB done, and their total number.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Done.
@@ -138,8 +140,7 @@ pub struct Progress {
     pub all: AtomicU64,
 }
 
-/// Bytes that are copied while a process stands still because they cannot be protected; where there are more, another way
-/// is taken.
+/// Unprotectable bytes that are copied while a process is stopped; with more, another method is used.
 const COPIED: u64 = 32 << 20;
 
 /// The process at the moment of the snapshot.
@@ -149,7 +150,7 @@ struct Moment {
     stopped: Duration,
 }
 
-/// Everything that is known of the process beforehand.
+/// The data of the process that are collected beforehand.
 struct Subject<'a> {
     pid: i32,
     status: Status,
@@ -162,7 +163,7 @@ struct Subject<'a> {
 /// Dumps a running process.
 ///
 /// # Errors
-/// It cannot be dumped, or the file not be written. A file that ran full is kept as a part.
+/// It cannot be dumped, or the file cannot be written. A file that reached its limit is kept as a part.
 pub fn dump(pid: i32, options: &Options, progress: &Progress, stop: &AtomicBool) -> Result<Summary, Error> {
     let began = Instant::now();
     let status = target::check(pid)?;
@@ -173,14 +174,14 @@ pub fn dump(pid: i32, options: &Options, progress: &Progress, stop: &AtomicBool)
         subject.notes.push("it is stopped already, and stays so".into());
         return subject.standing(&mut output, progress, stop);
     }
-    // The gentlest first.
+    // The least intrusive first.
     let ways = match &options.method {
         None => &[Method::Protect, Method::Fork, Method::Stop],
         Some(method) => std::slice::from_ref(method),
     };
     for &way in ways {
         if way == Method::Stop && ways.len() > 1 {
-            subject.notes.push("it stood still until all was written".into());
+            subject.notes.push("it was stopped until all was written".into());
         }
         let done = match way {
             Method::Protect => subject.protected(&mut output, progress, stop),
@@ -195,7 +196,8 @@ pub fn dump(pid: i32, options: &Options, progress: &Progress, stop: &AtomicBool)
                 return Err(Error::Unsupported(format!("not by {}: {why}", way.words())));
             }
             Err(Attempt::Refused(why)) => {
-                // It may have ended just now. A thread that slept uninterruptibly may still be ours to stop.
+                // It may have ended just now. A thread in uninterruptible sleep may still be stopped by
+                // another method.
                 match target::check(pid) {
                     Err(Error::Traced { tracer, .. }) if is_ours(tracer) => {}
                     checked => drop(checked?),
@@ -204,7 +206,7 @@ pub fn dump(pid: i32, options: &Options, progress: &Progress, stop: &AtomicBool)
             }
         }
     }
-    Err(Error::Unsupported("no way of dumping it is left".into()))
+    Err(Error::Unsupported("no method of dumping it is left".into()))
 }
 
 /// Whether a tracer is a thread of this process.
@@ -213,7 +215,7 @@ fn is_ours(tracer: i32) -> bool {
 }
 
 impl Subject<'_> {
-    /// Chooses what of the mappings is stored.
+    /// Chooses the stored parts of the mappings.
     fn choose(&mut self, mappings: &[Mapping]) -> Result<Vec<Chosen>, Error> {
         choose(self.pid, mappings, &self.options.exclude, &self.memory)
     }
@@ -227,14 +229,14 @@ impl Subject<'_> {
     ) -> Result<Summary, Attempt> {
         let protection = acquire::userfaultfd(self.pid, &self.status, &self.memory)?;
         let pages = PageMap::open(self.pid)?;
-        let huge = Huge::of(&pages)?;
+        let huge = Huge::find(&pages)?;
         let guard = Guard::new(protection, self.memory.clone(), PageMap::open(self.pid)?, output.spill());
         let result = std::thread::scope(|scope| {
             scope.spawn(|| guard.serve());
             let _end = EndOfServer(&guard);
             self.under_guard(&guard, &pages, output, progress, stop)
         });
-        // Its memory is free from here on.
+        // The saved memory is freed from here on.
         drop(guard);
         let mut summary = result?;
         summary.notes.extend(huge.mend(self.pid, &pages, stop));
@@ -249,26 +251,26 @@ impl Subject<'_> {
         progress: &Progress,
         stop: &AtomicBool,
     ) -> Result<Summary, Attempt> {
-        // The process runs. Whatever is protected here is unprotected by the kernel if we end.
+        // The process runs. If we end, the kernel removes the protection set here.
         let mappings = target::mappings(self.pid)?;
         let mut chosen = self.choose(&mappings)?;
         let Protected { ranges: mut protected, refused, others } = protect_all(guard, &chosen);
         let mut filled = filled(&chosen, pages)?;
-        // Read once beforehand, so that what is not in memory is fetched while the process runs.
+        // Read once beforehand, so that missing pages are loaded while the process runs.
         let mut early = room_for(&refused, pages)?;
         read_all(&self.memory, &mut early)?;
-        // Parsed beforehand, so that the same text need not be while the process stands still.
+        // Parsed beforehand, so that unchanged text need not be parsed while the process is stopped.
         let text = mappings_text(self.pid)?;
         let seen = target::parse_mappings(&text)?;
         guard.settle();
 
-        // The process stands still from here to the release.
+        // The process is stopped from here to the release.
         let began = Instant::now();
         let mut standing = Stop::all(self.pid)?;
         guard.freeze();
         let text_now = mappings_text(self.pid)?;
         let now = if text_now == text { seen } else { target::parse_mappings(&text_now)? };
-        // What was mapped since we looked has to be protected or copied, also where something else was then.
+        // Memory mapped since the first look must be protected or copied, also in place of an old mapping.
         let vanished = guard.vanished();
         if !vanished.is_empty() {
             protected = protected.iter().flat_map(|&(start, end)| outside(&vanished, start, end)).collect();
@@ -285,8 +287,8 @@ impl Subject<'_> {
         let mut released = standing.release();
         let stopped = began.elapsed();
 
-        // The process runs again, but for threads that were in an uninterruptible call and stop on their way out of it.
-        // Of a page that was touched before the snapshot only what is stored counts.
+        // The process runs again, except for threads that were in an uninterruptible call and stop on their
+        // way out of it. Of the pages touched before the snapshot, only those in stored parts count.
         let stored = chosen.iter().chain(&added).filter(|c| c.stored > 0);
         let mut stored: Ranges = stored.map(|c| (c.mapping.start, c.mapping.start + c.stored)).collect();
         join(&mut stored);
@@ -313,7 +315,7 @@ impl Subject<'_> {
             .map_err(Attempt::Failed)
     }
 
-    /// A dump of a process that stands still until it is written.
+    /// A dump of a process that is stopped until it is written.
     fn standing(
         &mut self,
         output: &mut Output,
@@ -322,7 +324,7 @@ impl Subject<'_> {
     ) -> Result<Summary, Error> {
         let pages = PageMap::open(self.pid)?;
         let began = Instant::now();
-        // If we end anywhere here, the kernel lets the threads run.
+        // If we end at any point here, the kernel releases the threads.
         let mut standing = Stop::all_that_stop(self.pid)?;
         let mappings = target::mappings(self.pid)?;
         let chosen = self.choose(&mappings)?;
@@ -339,7 +341,7 @@ impl Subject<'_> {
         result.map(|summary| Summary { stopped: began.elapsed(), ..summary })
     }
 
-    /// A dump that never stops the process: each thread stops by itself for its registers.
+    /// A dump that never stops the whole process: each thread is stopped separately for its registers.
     fn moving(
         &mut self,
         output: &mut Output,
@@ -349,7 +351,7 @@ impl Subject<'_> {
         let pages = PageMap::open(self.pid)?;
         let mut threads = Vec::new();
         for tid in target::threads(self.pid)? {
-            // A thread that has ended meanwhile is none.
+            // A thread that has ended meanwhile is left out.
             match Stop::one(self.pid, tid) {
                 Ok(mut one) => {
                     threads.extend(one.registers());
@@ -466,13 +468,13 @@ fn size(ranges: &[(u64, u64)]) -> u64 {
     ranges.iter().map(|(start, end)| end - start).sum()
 }
 
-/// Notes on memory that the core does not hold as it was.
+/// Notes on memory whose contents in the dump differ from the process at that moment.
 fn missing(trailer: &Trailer) -> Vec<String> {
     let lost = size(&trailer.lost);
     [
-        (lost, "were given back by the process before they were copied: zeros stand for them"),
-        (trailer.unreadable, "could not be read: zeros stand for them"),
-        (trailer.late, "are newer than the rest: there was no room to save them aside"),
+        (lost, "were freed by the process before they were copied; they are zeros in the dump"),
+        (trailer.unreadable, "could not be read; they are zeros in the dump"),
+        (trailer.late, "are newer than the rest, because there was no space to save them"),
     ]
     .into_iter()
     .filter(|(bytes, _)| *bytes > 0)
@@ -480,11 +482,11 @@ fn missing(trailer: &Trailer) -> Vec<String> {
     .collect()
 }
 
-/// Memory of which the guard was asked to keep what it holds.
+/// Memory that the guard protects, and the rest.
 struct Protected {
     ranges: Ranges,
-    /// Writable mappings that refused: private mappings of files, and memory whose faults the process serves itself. They are
-    /// copied while the process stands still.
+    /// Writable mappings that refuse protection: private mappings of files, and memory whose faults the process
+    /// handles itself. They are copied while the process is stopped.
     refused: Vec<Chosen>,
     /// All mappings that are not protected.
     others: Vec<Mapping>,
@@ -506,12 +508,12 @@ fn protect_all(guard: &Guard, chosen: &[Chosen]) -> Protected {
     all
 }
 
-/// Room for copies of memory, by its address.
+/// Buffers for copies of memory, by address.
 fn room(ranges: &[(u64, u64)]) -> BTreeMap<u64, Vec<u8>> {
     ranges.iter().map(|&(start, end)| (start, vec![0; (end - start) as usize])).collect()
 }
 
-/// Room for copies of mappings that cannot be protected.
+/// Buffers for copies of mappings that cannot be protected.
 fn room_for(refused: &[Chosen], pages: &PageMap) -> Result<BTreeMap<u64, Vec<u8>>, Attempt> {
     let copied = filled(refused, pages)?;
     let bytes = size(&copied);
@@ -519,7 +521,7 @@ fn room_for(refused: &[Chosen], pages: &PageMap) -> Result<BTreeMap<u64, Vec<u8>
         return Ok(room(&copied));
     }
     Err(Attempt::Refused(format!(
-        "{} MB of its memory cannot be protected ({}), too much to be copied while it stands still",
+        "{} MB of its memory cannot be protected ({}), too much to copy while it is stopped",
         bytes / 1_000_000,
         if refused.iter().any(|c| c.mapping.has(b"um") || c.mapping.has(b"uw")) {
             "it uses userfaultfd itself"
@@ -529,7 +531,7 @@ fn room_for(refused: &[Chosen], pages: &PageMap) -> Result<BTreeMap<u64, Vec<u8>
     )))
 }
 
-/// Stores nothing of mappings that the process excludes from cores. Only smaps has the flags of what was mapped at the last
+/// Omits mappings that the process excludes from dumps. Only smaps has the flags of memory mapped at the last
 /// moment.
 fn leave_out_undumped(added: &mut [Chosen], mappings: &[Mapping]) {
     for chosen in added {
@@ -541,7 +543,7 @@ fn leave_out_undumped(added: &mut [Chosen], mappings: &[Mapping]) {
     }
 }
 
-/// Ends the server of faults however its user ends.
+/// Ends the fault handler however its user ends.
 struct EndOfServer<'a>(&'a Guard);
 
 impl Drop for EndOfServer<'_> {
@@ -550,13 +552,13 @@ impl Drop for EndOfServer<'_> {
     }
 }
 
-/// What was put aside before it was overwritten, and what was copied at the moment of the snapshot.
+/// Data saved before it was overwritten, and data copied at the moment of the snapshot.
 struct Early<'a> {
     guard: Option<&'a Guard>,
     copied: &'a BTreeMap<u64, Vec<u8>>,
 }
 
-/// The pages of what is stored that have something.
+/// The stored pages that contain data.
 pub(crate) fn filled(chosen: &[Chosen], pages: &PageMap) -> Result<Ranges, Error> {
     let mut out = Ranges::new();
     for chosen in chosen.iter().filter(|c| c.stored > 0) {
@@ -569,7 +571,7 @@ pub(crate) fn filled(chosen: &[Chosen], pages: &PageMap) -> Result<Ranges, Error
     Ok(out)
 }
 
-/// Reads memory into buffers that are kept by address.
+/// Reads memory into buffers by address.
 fn read_all(memory: &Memory, early: &mut BTreeMap<u64, Vec<u8>>) -> Result<(), Error> {
     for (&start, buffer) in early.iter_mut() {
         memory.read(&[(start, start + buffer.len() as u64)], buffer)?;
@@ -577,8 +579,8 @@ fn read_all(memory: &Memory, early: &mut BTreeMap<u64, Vec<u8>>) -> Result<(), E
     Ok(())
 }
 
-/// What of `now`'s mappings is not that which was looked at before: `protected` are ranges that are told when they are
-/// unmapped, `others` mappings of which nothing is told.
+/// The mappings in `now` that are new since the first look. `protected` are ranges whose unmapping is
+/// reported; for the mappings `others` it is not.
 fn newcomers(now: &[Mapping], protected: &[(u64, u64)], others: &[Mapping]) -> Vec<Mapping> {
     let mut out = Vec::new();
     for mapping in now {
@@ -593,7 +595,7 @@ fn newcomers(now: &[Mapping], protected: &[(u64, u64)], others: &[Mapping]) -> V
         }
         for (start, end) in outside(protected, mapping.start, mapping.end) {
             let offset = mapping.offset + (start - mapping.start);
-            // The sizes of pages are not told here.
+            // The page size is missing here.
             let huge = mapping.name.starts_with(b"/anon_hugepage");
             let page = if huge { 2 << 20 } else { mapping.page };
             let flags = if huge { vec![*b"ht"] } else { Vec::new() };
@@ -603,7 +605,7 @@ fn newcomers(now: &[Mapping], protected: &[(u64, u64)], others: &[Mapping]) -> V
     out
 }
 
-/// Cuts what was chosen to ranges, in order of address.
+/// Limits the chosen parts to ranges, in order of address.
 fn keep_within(chosen: &mut Vec<Chosen>, ranges: &[(u64, u64)]) {
     chosen.sort_by_key(|c| c.mapping.start);
     let mut out = Vec::with_capacity(chosen.len());
@@ -619,11 +621,11 @@ fn keep_within(chosen: &mut Vec<Chosen>, ranges: &[(u64, u64)]) {
     *chosen = out;
 }
 
-/// The name that a dump of a process has if none is given.
+/// The default name of a dump.
 #[must_use]
 pub fn default_name(pid: i32) -> PathBuf {
     Path::new(&format!("core.{pid}.zst")).to_owned()
 }
 
-/// Chunks of a progress line are of this size.
+/// Bytes of a chunk in the progress line.
 pub const CHUNK_BYTES: u64 = CHUNK;

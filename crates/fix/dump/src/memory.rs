@@ -8,14 +8,14 @@ use std::os::unix::fs::FileExt;
 use crate::Error;
 use crate::hold::Hold;
 
-/// The memory of a process, as it is now or, once that is gone, nowhere: never that of a program it executes later or
-/// of a later process with the same number.
+/// The memory of a process as it is now. After the end of the process, reads fail: it is never the memory of
+/// a program that the process executes later, or of a later process with the same number.
 pub(crate) struct Memory {
     pid: i32,
-    /// Bound to the address space at the time it was opened. Slower than process_vm_readv, but it also reads what the
-    /// process itself may not.
+    /// Bound to the address space at the time it was opened. Slower than process_vm_readv, but it also reads
+    /// memory that the process itself may not read.
     file: File,
-    /// The process may be gone, and its number another's: only the file is read.
+    /// The process may have ended, and its number may be reused: only the file is read.
     held: bool,
 }
 
@@ -23,10 +23,10 @@ pub(crate) struct Memory {
 const VECTORS: usize = 512;
 
 impl Memory {
-    /// Opens it.
+    /// Opens the memory.
     ///
     /// # Errors
-    /// The process is gone or may not be looked into.
+    /// The process has ended or may not be accessed.
     pub(crate) fn open(pid: i32) -> Result<Self, Error> {
         match File::open(format!("/proc/{pid}/mem")) {
             Ok(file) => Ok(Self { pid, file, held: false }),
@@ -35,38 +35,38 @@ impl Memory {
         }
     }
 
-    /// Keeps it after its process is gone, as long as what is returned; `readable` is the address of a byte that can be
-    /// read.
+    /// Keeps the memory after its process has ended, while the returned value exists; `readable` is the
+    /// address of a readable byte.
     ///
     /// # Errors
-    /// The kernel does not let us.
+    /// The kernel does not permit it.
     pub(crate) fn hold(&mut self, readable: u64) -> io::Result<Hold> {
         let hold = Hold::new(&self.file, readable)?;
         self.held = true;
         Ok(hold)
     }
 
-    /// Whose it is.
+    /// The process that it belongs to.
     pub(crate) fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Whether the address space is still there: no end, no exec.
+    /// Whether the address space still exists: no end, no exec.
     pub(crate) fn is_alive(&self, address: u64) -> bool {
         let mut byte = [0];
-        // A space that is gone reads as an empty file, a page that cannot be read is an error.
+        // An address space that no longer exists reads as an empty file; an unreadable page is an error.
         !matches!(self.file.read_at(&mut byte, address), Ok(0))
     }
 
-    /// Reads ranges of addresses that lie one after the other in `buffer`, and returns the number of bytes that could
-    /// not be read; zeros stand for those. Neither whoever else writes the memory nor the reader is excluded.
+    /// Reads ranges of addresses one after the other into `buffer`, and returns the number of bytes that
+    /// could not be read, which become zeros. Other writers of the memory are not excluded.
     ///
     /// # Errors
-    /// The process is gone.
+    /// The process has ended.
     pub(crate) fn read(&self, ranges: &[(u64, u64)], buffer: &mut [u8]) -> Result<u64, Error> {
         let mut missing = 0;
         let mut index = 0;
-        // Bytes of the first range that are read already.
+        // Bytes of the first range that are already read.
         let mut skip = 0;
         let mut at = 0;
         while index < ranges.len() {
@@ -86,11 +86,11 @@ impl Memory {
             let local = libc::iovec { iov_base: target.as_mut_ptr().cast(), iov_len: target.len() };
             let result = if self.held {
                 let from = vectors[0].iov_base as i64;
-                // SAFETY: the kernel writes to the buffer, whose length it is told.
+                // SAFETY: the kernel writes to the buffer, whose length is passed.
                 unsafe { libc::pread(self.file.as_raw_fd(), local.iov_base, local.iov_len, from) }
             } else {
-                // SAFETY: the kernel writes to the buffer, whose length it is told; addresses of the other process
-                // are only numbers here.
+                // SAFETY: the kernel writes to the buffer, whose length is passed; addresses of the other
+                // process are only numbers here.
                 unsafe { libc::process_vm_readv(self.pid, &raw const local, 1, vectors.as_ptr(), count, 0) }
             };
             let got = match result {
@@ -116,7 +116,7 @@ impl Memory {
             if got == wanted {
                 continue;
             }
-            // The page that stopped the call: not readable to the process, or not there any more.
+            // The page that stopped the call: unreadable by the process, or no longer there.
             let (start, end) = ranges[index];
             let page = ncpu_machine::page_size();
             let from = start + skip;
@@ -142,7 +142,7 @@ impl Memory {
     /// Reads all of a range.
     ///
     /// # Errors
-    /// A part of it cannot be read.
+    /// A part of it is unreadable.
     pub(crate) fn read_exact(&self, start: u64, buffer: &mut [u8]) -> Result<(), Error> {
         match self.read(&[(start, start + buffer.len() as u64)], buffer)? {
             0 => Ok(()),

@@ -1,8 +1,9 @@
-//! Huge pages that a snapshot split, put together again (MADV_COLLAPSE, Linux 6.1).
+//! Reassembles huge pages that a snapshot split (MADV_COLLAPSE, Linux 6.1).
 //!
-//! A process that writes to a huge page which it shares with its copy gets a small page of its own, and the huge one is
-//! split. Write protection lets huge pages go as a whole and seldom splits any. The kernel's own daemon would take hours
-//! for some gigabytes. Nothing here changes what the memory holds; if we end, some pages stay small.
+//! A process that writes to a huge page which it shares with its copy gets a private small page, and the huge
+//! one is split. Write protection releases huge pages as a whole and rarely splits any. The kernel's own
+//! daemon would take hours for some gigabytes. This never changes the contents of memory; if we end, some
+//! pages stay small.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,31 +14,32 @@ use crate::pagemap::{PageMap, Ranges, Which, within};
 use crate::sys::{pidfd_open, set_nice};
 
 const HUGE: u64 = 2 << 20;
-/// The end of what programs may map.
+/// The end of the addresses that programs may map.
 const TOP: u64 = (1 << 47) - 4096;
 const MADV_COLLAPSE: i32 = 25;
 
-/// The anonymous huge pages of a process at a time.
+/// The anonymous huge pages of a process at one moment.
 pub(crate) struct Huge(Ranges);
 
 impl Huge {
-    /// Looks at a process. None are known where the kernel does not tell them (before Linux 6.7).
+    /// Finds the huge pages. Empty if the kernel does not report them (before Linux 6.7).
     ///
     /// # Errors
-    /// The process is gone.
-    pub(crate) fn of(pages: &PageMap) -> Result<Self, Error> {
+    /// The process has ended.
+    pub(crate) fn find(pages: &PageMap) -> Result<Self, Error> {
         let mut ranges = Ranges::new();
         pages.find(0, TOP, Which::HugeOwn, &mut ranges)?;
         Ok(Self(ranges))
     }
 
-    /// Puts together what was split since, and tells about it, if anything was. Takes some milliseconds for each page, in
-    /// which a thread that touches it waits; so it is done gently, and after everything else.
+    /// Reassembles pages that were split since, and returns a note if there were any. Takes some milliseconds
+    /// for each page, during which a thread that touches it waits. So it runs at low priority, and after
+    /// everything else.
     pub(crate) fn mend(&self, pid: i32, pages: &PageMap, stop: &AtomicBool) -> Option<String> {
-        let now = Self::of(pages).ok()?;
+        let now = Self::find(pages).ok()?;
         let whole = self.0.iter().flat_map(|&(start, end)| (start..end).step_by(HUGE as usize));
         let split: Vec<u64> = whole.filter(|&at| within(&now.0, at, at + HUGE).next().is_none()).collect();
-        // What the process itself has unmapped meanwhile is not split.
+        // Pages that the process itself has unmapped meanwhile do not count as split.
         let split: Vec<u64> = split
             .into_iter()
             .filter(|&at| {
@@ -50,7 +52,7 @@ impl Huge {
         }
         let pidfd = pidfd_open(pid).ok()?;
         let (mut mended, mut refused) = (0u64, None);
-        // This thread has nothing else to do from here on.
+        // This thread has no other work from here on.
         set_nice(10);
         for &at in split.iter().take_while(|_| !stop.load(Ordering::Relaxed)) {
             match collapse(&pidfd, at) {
@@ -67,7 +69,7 @@ impl Huge {
         let mb = |bytes: u64| bytes / 1_000_000;
         let why = refused.map(|e| format!(" ({e})")).unwrap_or_default();
         Some(format!(
-            "{} MB of huge pages were split, {} MB of them put together again{why}",
+            "{} MB of huge pages were split, {} MB of them reassembled{why}",
             mb(split.len() as u64 * HUGE),
             mb(mended)
         ))

@@ -1,4 +1,5 @@
-//! A dump as a plain core in a directory (FUSE), so that any debugger reads it without expanding it.
+//! A dump as a plain core in a directory (FUSE), so that any debugger reads it without decompressing the
+//! file.
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;
@@ -118,15 +119,15 @@ impl Filesystem for Files {
     }
 }
 
-/// The name by which mounts of ours are known.
+/// The name that identifies our mounts.
 const SOURCE: &str = "ncpu-dump";
 
-/// Unmounts what a program of ours has left that was killed: nothing answers below it any more.
+/// Unmounts a dead mount of a killed program of ours, below which every access fails.
 ///
 /// # Errors
 /// It is dead, and cannot be unmounted.
 fn remove_dead(directory: &Path) -> Result<(), Error> {
-    // Attributes may be cached; a directory is opened by the program.
+    // Attributes may be cached; opening a directory needs the program.
     let dead = std::fs::read_dir(directory).err().and_then(|e| e.raw_os_error()) == Some(libc::ENOTCONN);
     let path = std::path::absolute(directory).map_err(|e| Error::file(directory, e))?;
     if !dead || !is_ours(&path) {
@@ -134,7 +135,7 @@ fn remove_dead(directory: &Path) -> Result<(), Error> {
     }
     let name = CString::new(path.as_os_str().as_bytes())
         .map_err(|e| Error::file(directory, std::io::Error::from(e)))?;
-    // SAFETY: a string that ends with a zero.
+    // SAFETY: a zero-terminated string.
     let unmounted = unsafe { libc::umount2(name.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) } == 0;
     if unmounted {
         return Ok(());
@@ -146,7 +147,7 @@ fn remove_dead(directory: &Path) -> Result<(), Error> {
     if helped { Ok(()) } else { Err(Error::call(format!("unmounting {}", directory.display()), refused)) }
 }
 
-/// Whether the newest mount at a path is one of ours.
+/// Whether the newest mount at a path is ours.
 fn is_ours(path: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let at = |line: &&str| {
@@ -156,7 +157,8 @@ fn is_ours(path: &Path) -> bool {
     newest.is_some_and(|line| line.split(" - ").nth(1).is_some_and(|kind| kind.contains(SOURCE)))
 }
 
-/// Shows a dump in a directory until it is unmounted or the flag is set; `mounted` is called once it is there.
+/// Shows a dump in a directory until it is unmounted or the flag is set; `mounted` is called once it is
+/// mounted.
 ///
 /// # Errors
 /// It cannot be mounted: without root this takes the program fusermount3.
@@ -185,7 +187,7 @@ pub fn mount(
     while !stop.load(Ordering::Relaxed) && !session.guard.is_finished() {
         std::thread::sleep(Duration::from_millis(50));
     }
-    // Unmounts if that has not been done from outside.
+    // Unmounts unless another program did so.
     let _ = session.umount_and_join();
     Ok(())
 }

@@ -12,11 +12,11 @@ pub(crate) const NT_PRPSINFO: u32 = 3;
 const NT_AUXV: u32 = 6;
 pub(crate) const NT_SIGINFO: u32 = 0x5349_4749;
 pub(crate) const NT_FILE: u32 = 0x4649_4c45;
-/// The name of our own note: JSON text that tells how the dump was taken.
+/// The name of our own note: JSON text that describes how the dump was taken.
 pub(crate) const OWN: &[u8] = b"NCPU";
-/// Its type. Debuggers look at types before names, so this is a type that no debugger uses.
+/// Its type. Debuggers compare types before names, so this type is one that no debugger uses.
 pub(crate) const NT_OWN: u32 = 0x4e43_5055;
-/// Where `pr_reg` begins in `struct elf_prstatus`.
+/// The offset of `pr_reg` in `struct elf_prstatus`.
 const REGISTERS: usize = 112;
 
 /// Appends a note.
@@ -32,7 +32,7 @@ pub(crate) fn put(out: &mut Vec<u8>, name: &[u8], kind: u32, contents: &[u8]) {
     pad(out);
 }
 
-/// All notes of a process whose threads stood as given. `own` is the text of our own note.
+/// All notes of a process with these threads. `own` is the text of our own note.
 pub(crate) fn notes(
     pid: i32,
     status: &Status,
@@ -79,7 +79,7 @@ fn prstatus(thread: &Thread, stat: &Stat) -> Vec<u8> {
     for (n, number) in [thread.tid, stat.parent, stat.group, stat.session].into_iter().enumerate() {
         put(32 + 4 * n, &number.to_ne_bytes());
     }
-    // SAFETY: no arguments that could be wrong.
+    // SAFETY: no pointers.
     let hertz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
     for (n, ticks) in stat.times.into_iter().enumerate() {
         put(48 + 16 * n, &(ticks / hertz).to_ne_bytes());
@@ -107,7 +107,7 @@ fn prpsinfo(pid: i32, status: &Status, stat: &Stat) -> Vec<u8> {
     out
 }
 
-/// The first bytes of a process's command line. A process may say that it is gigabytes long (`PR_SET_MM_MAP`).
+/// The first bytes of a process's command line. A process may claim gigabytes for it (`PR_SET_MM_MAP`).
 fn command(pid: i32) -> Vec<u8> {
     let mut words = Vec::new();
     let file = std::fs::File::open(format!("/proc/{pid}/cmdline"));
@@ -152,7 +152,7 @@ mod tests {
 
     /// A process with a different value in each field.
     fn stat() -> Stat {
-        // SAFETY: no arguments that could be wrong.
+        // SAFETY: no pointers.
         let hertz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as u64;
         Stat {
             name: b"a name that is too long".to_vec(),
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// Names and offsets of <sys/procfs.h> on machines of 64 bits.
+    /// Names and offsets of <sys/procfs.h> on 64-bit machines.
     #[test]
     fn a_threads_status_is_as_c_has_it() {
         let out = prstatus(&thread(), &stat());
@@ -205,7 +205,7 @@ mod tests {
         let pid = std::process::id() as i32;
         let out = prpsinfo(pid, &status, &stat());
         assert_eq!(out.len(), 136);
-        assert_eq!(out[..4], [2, b'D', 0, -5i8 as u8], "D is state 2 of RSDTZW, and no zombie");
+        assert_eq!(out[..4], [2, b'D', 0, -5i8 as u8], "D is state 2 of RSDTZW, and not a zombie");
         assert_eq!(long(&out, 8), 0x40_4040);
         assert_eq!([16, 20, 24, 28, 32, 36].map(|n| int(&out, n)), [1000, 1001, pid, 2, 3, 4]);
         assert_eq!(&out[40..56], b"a name that is \0", "15 bytes and an end");

@@ -1,4 +1,4 @@
-//! Where a dump goes: a file that has its name only once it is whole, or a pipe.
+//! The output of a dump: a file that gets its name only once it is complete, or a pipe.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use crate::appender::Appender;
 use crate::seekable::{Codec, Entry, Trailer, end};
 
 enum Kind {
-    /// The file under its name for the time being, and its final name.
+    /// The file under its temporary name, and its final name.
     File {
         file: Appender,
         partial: PathBuf,
@@ -20,31 +20,32 @@ enum Kind {
     Pipe(File),
 }
 
-/// The output of a dump. Until it is finished it is `NAME.partial`, and what is dropped unfinished is removed.
+/// The output of a dump. Until it is finished its name is `NAME.partial`, and an unfinished one is removed on
+/// drop.
 pub(crate) struct Output {
     kind: Kind,
     codec: Codec,
     entries: Vec<Entry>,
-    /// Bytes written, all of them whole frames.
+    /// Bytes written, all of them complete frames.
     written: u64,
-    /// Bytes it may have.
+    /// The most bytes it may have.
     limit: u64,
-    /// Bytes of the disk that it leaves to others.
+    /// Bytes of the disk that stay free.
     spare: u64,
     keep: bool,
 }
 
-/// How often the space on the disk is looked at.
+/// Bytes between two checks of the free space.
 const LOOK: u64 = 64 << 20;
 
 impl Output {
-    /// Makes the file, readable by its owner alone. `-` is standard output.
+    /// Makes the file, readable only by its owner. `-` is standard output.
     ///
     /// # Errors
     /// It cannot be made.
     pub(crate) fn create(path: &Path, codec: Codec, limit: u64, spare: u64) -> Result<Self, Error> {
         let kind = if path == Path::new("-") {
-            // SAFETY: duplicates standard output; the new descriptor is nobody else's.
+            // SAFETY: duplicates standard output; no other code has the new descriptor.
             let fd = unsafe { libc::dup(libc::STDOUT_FILENO) };
             if fd < 0 {
                 return Err(Error::last("standard output"));
@@ -55,7 +56,7 @@ impl Output {
             let mut partial = path.as_os_str().to_owned();
             partial.push(".partial");
             let partial = PathBuf::from(partial);
-            // What a dump that was killed left. A link there is removed and not followed.
+            // The rest of a killed dump. A link there is removed and not followed.
             match fs::remove_file(&partial) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Error::file(partial, e)),
                 _ => {}
@@ -66,7 +67,8 @@ impl Output {
         Ok(Self { kind, codec, entries: Vec::new(), written: 0, limit, spare, keep: false })
     }
 
-    /// A file without a name beside the output, for what is saved aside. It goes when it is closed, also by our death.
+    /// A file without a name beside the output, for saved pages. It is removed when it is closed, also when
+    /// we are killed.
     pub(crate) fn spill(&self) -> Option<File> {
         let directory = match &self.kind {
             Kind::File { path, .. } => match path.parent() {
@@ -91,7 +93,7 @@ impl Output {
         }
     }
 
-    /// Gives the file to a user.
+    /// Makes a user the owner of the file.
     ///
     /// # Errors
     /// The file system has no owners, or we may not.
@@ -102,7 +104,7 @@ impl Output {
     /// Appends a frame.
     ///
     /// # Errors
-    /// There is no room. The file ends with the last whole frame.
+    /// The disk is full. The file ends with the last complete frame.
     pub(crate) fn write(&mut self, frame: &[u8], entry: Entry) -> Result<(), Error> {
         let length = frame.len() as u64;
         if self.written + length > self.limit {
@@ -125,7 +127,7 @@ impl Output {
         .map_err(Error::Write)
     }
 
-    /// Appends the table, the last that is written.
+    /// Appends the table, at the end of the file.
     fn append_table(&mut self, trailer: &Trailer) -> Result<(), Error> {
         let table = end(&self.entries, trailer, self.codec);
         self.append(&table)?;
@@ -147,10 +149,10 @@ impl Output {
         Ok(())
     }
 
-    /// Ends a whole dump: from here on it has its name.
+    /// Finishes a complete dump: from here on it has its name.
     ///
     /// # Errors
-    /// There is no room for the table; the file is left as by [`Output::abandon`].
+    /// The disk has no space for the table; the file is left as by [`Output::abandon`].
     pub(crate) fn finish(&mut self, trailer: &Trailer) -> Result<(), Error> {
         if let Err(e) = self.append_table(trailer) {
             self.abandon(&Trailer { complete: false, reason: e.to_string(), ..trailer.clone() });
@@ -163,20 +165,20 @@ impl Output {
         Ok(())
     }
 
-    /// Ends a dump that is not whole, as after a full disk: what was written is made readable and says that it is a part.
-    /// It keeps the name of a part, which is returned.
+    /// Ends an incomplete dump, as after a full disk: makes the written part readable and marks it as a part.
+    /// It keeps its temporary name, which is returned.
     pub(crate) fn abandon(&mut self, trailer: &Trailer) -> Option<PathBuf> {
         if let Kind::Pipe(_) = self.kind {
-            // Whoever reads the pipe has gone, or gets the table.
+            // The reader of the pipe has ended, or gets the table.
             let _ = self.append_table(trailer);
             return None;
         }
         if self.entries.is_empty() {
-            // Nothing was written, so nothing is kept.
+            // No frame was written, so nothing is kept.
             return None;
         }
         loop {
-            // The last frames make room for the table.
+            // The last frames are removed to make space for the table.
             if self.cut().is_ok()
                 && self.append_table(trailer).is_ok()
                 && let Kind::File { partial, .. } = &self.kind
@@ -188,7 +190,7 @@ impl Output {
         }
     }
 
-    /// Cuts the file to its whole frames.
+    /// Cuts the file to its complete frames.
     fn cut(&mut self) -> io::Result<()> {
         match &mut self.kind {
             Kind::File { file, .. } => file.cut(self.written),
@@ -202,7 +204,7 @@ impl Drop for Output {
         if let Kind::File { partial, .. } = &self.kind
             && !self.keep
         {
-            // Interrupted, or the process could not be dumped: nothing is left of it.
+            // Interrupted, or the process could not be dumped: no file is left.
             let _ = fs::remove_file(partial);
         }
     }

@@ -1,4 +1,4 @@
-//! Which pages of a process exist, without touching them (/proc/PID/pagemap).
+//! Finds the existing pages of a process without touching them (/proc/PID/pagemap).
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -9,7 +9,7 @@ use ncpu_machine::page_size;
 use crate::Error;
 use crate::sys::{ioctl, iowr};
 
-/// Ranges of addresses, sorted and apart.
+/// Ranges of addresses, sorted and disjoint.
 pub(crate) type Ranges = Vec<(u64, u64)>;
 
 /// The page map of a process.
@@ -54,27 +54,27 @@ const SWAPPED: u64 = 1 << 4;
 const ZERO: u64 = 1 << 5;
 const HUGE: u64 = 1 << 6;
 
-/// Regions of one call.
+/// The most regions of one call.
 const REGIONS: usize = 4096;
 
-/// Which pages are looked for.
+/// The kind of pages to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// All that hold something: present or swapped out, but not the page of zeros.
+    /// All pages with data: present or swapped out, but not the zero page.
     Filled,
-    /// Those of them that belong to the process alone, not to a file.
+    /// Filled pages that belong to the process alone, not to a file.
     Own,
-    /// Those that are part of a huge page.
+    /// Pages that are part of a huge page.
     Huge,
-    /// Those of these that belong to the process alone.
+    /// Parts of huge pages that belong to the process alone.
     HugeOwn,
 }
 
 impl PageMap {
-    /// Opens it.
+    /// Opens the page map.
     ///
     /// # Errors
-    /// The process is gone or may not be looked at.
+    /// The process has ended or may not be accessed.
     pub(crate) fn open(pid: i32) -> Result<Self, Error> {
         let file = File::open(format!("/proc/{pid}/pagemap")).map_err(|e| match e.raw_os_error() {
             Some(libc::ENOENT) => Error::Gone(pid),
@@ -85,10 +85,11 @@ impl PageMap {
         Ok(map)
     }
 
-    /// Appends the ranges of such pages between two addresses. The cost follows page tables, not addresses.
+    /// Appends the ranges of such pages between two addresses. The cost depends on page tables, not on
+    /// addresses.
     ///
     /// # Errors
-    /// The process is gone.
+    /// The process has ended.
     pub(crate) fn find(&self, start: u64, end: u64, which: Which, out: &mut Ranges) -> Result<(), Error> {
         if self.scans { self.scan(start, end, which, out) } else { self.read(start, end, which, out) }
     }
@@ -127,7 +128,7 @@ impl PageMap {
         Ok(())
     }
 
-    /// The same before Linux 6.7: a word for each page. The page of zeros and huge pages are not told.
+    /// The same before Linux 6.7: a word for each page. The zero page and huge pages are not reported.
     fn read(&self, start: u64, end: u64, which: Which, out: &mut Ranges) -> Result<(), Error> {
         let page = page_size();
         let mut words = vec![0u8; 8 << 12];
@@ -139,7 +140,7 @@ impl PageMap {
             read.map_err(|e| Error::call(format!("reading the pages of process {}", self.pid), e))?;
             for word in words.as_chunks::<8>().0 {
                 let word = u64::from_ne_bytes(*word);
-                // Present or swapped; bit 61 is a page of a file.
+                // Present or swapped; bit 61 marks a page of a file.
                 if word >> 62 != 0 && (which != Which::Own || word >> 61 & 1 == 0) {
                     push(out, at, at + page);
                 }
@@ -150,7 +151,7 @@ impl PageMap {
     }
 }
 
-/// Appends a range, as a part of the last one if it follows on it.
+/// Appends a range, merging it with the last one if they are adjacent.
 pub(crate) fn push(ranges: &mut Ranges, start: u64, end: u64) {
     match ranges.last_mut() {
         Some(last) if last.1 == start => last.1 = end,
@@ -158,7 +159,7 @@ pub(crate) fn push(ranges: &mut Ranges, start: u64, end: u64) {
     }
 }
 
-/// Sorts ranges and joins those that overlap or touch.
+/// Sorts ranges and merges those that overlap or touch.
 pub(crate) fn join(ranges: &mut Ranges) {
     ranges.sort_unstable();
     let mut out: Ranges = Vec::with_capacity(ranges.len());
@@ -171,7 +172,7 @@ pub(crate) fn join(ranges: &mut Ranges) {
     *ranges = out;
 }
 
-/// The parts of a range that are in none of sorted ranges.
+/// The parts of a range outside sorted ranges.
 pub(crate) fn outside(ranges: &[(u64, u64)], start: u64, end: u64) -> Ranges {
     let mut out = Ranges::new();
     let mut at = start;
@@ -187,7 +188,7 @@ pub(crate) fn outside(ranges: &[(u64, u64)], start: u64, end: u64) -> Ranges {
     out
 }
 
-/// The parts of sorted ranges that lie between two addresses.
+/// The parts of sorted ranges between two addresses.
 pub(crate) fn within(ranges: &[(u64, u64)], start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
     let first = ranges.partition_point(|range| range.1 <= start);
     ranges[first..].iter().take_while(move |range| range.0 < end).map(move |r| (r.0.max(start), r.1.min(end)))

@@ -1,4 +1,4 @@
-//! Memory to frames to the file, by several threads, in the order of the file and in bounded memory.
+//! Memory to frames to the file, with several threads, in the order of the file and in bounded memory.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,20 +14,20 @@ use crate::protect::Guard;
 use crate::seekable::{Codec, Compressor, Entry};
 use crate::sys::set_nice;
 
-/// Where memory is read.
+/// The source of memory.
 #[derive(Clone, Copy)]
 pub(crate) enum Read<'a> {
     /// From the process.
     Process(&'a Memory),
-    /// From a copy of all of it: fills a chunk of zeros.
+    /// From a copy of all memory: fills a chunk of zeros.
     Copied(&'a (dyn Fn(usize, &mut [u8]) + Sync)),
 }
 
-/// A dump to be written.
+/// A dump to write.
 pub(crate) struct Job<'a> {
     pub(crate) layout: &'a Layout,
     pub(crate) memory: Read<'a>,
-    /// Memory is that of a running process, and this tells what was written since the snapshot.
+    /// Set for memory of a running process: reports the pages written since the snapshot.
     pub(crate) guard: Option<&'a Guard>,
     /// Memory that was copied beforehand.
     pub(crate) early: &'a BTreeMap<u64, Vec<u8>>,
@@ -39,14 +39,14 @@ pub(crate) struct Job<'a> {
     pub(crate) stop: &'a AtomicBool,
 }
 
-/// What a pipeline did.
+/// Result of a pipeline.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
     /// Bytes that could not be read.
     pub(crate) unreadable: u64,
 }
 
-/// Frames that may wait for their turn, beside one for each thread.
+/// Frames that may wait for their turn, in addition to one for each thread.
 pub(crate) const WAITING: usize = 4;
 
 struct Order {
@@ -54,7 +54,7 @@ struct Order {
     next_write: usize,
     /// Frames that wait for their turn.
     ready: BTreeMap<usize, (Vec<u8>, Entry)>,
-    /// Buffers for frames.
+    /// Free buffers for frames.
     free: Vec<Vec<u8>>,
     failed: Option<Error>,
     running: usize,
@@ -65,15 +65,16 @@ struct Pipeline<'a> {
     job: &'a Job<'a>,
     order: Mutex<Order>,
     changed: Condvar,
-    /// The frame of a whole chunk of zeros.
+    /// The frame of a complete chunk of zeros.
     zeros: OnceLock<(Vec<u8>, Entry)>,
     unreadable: AtomicU64,
 }
 
-/// Runs it. `tick` is called now and then by the calling thread; it returns how long it may sleep until the next time.
+/// Runs the pipeline. The calling thread calls `tick` now and then; it returns how long the thread may sleep
+/// until the next call.
 ///
 /// # Errors
-/// The output takes no more, the process has ended, or we are asked to stop.
+/// The output is full, the process has ended, or we were interrupted.
 pub(crate) fn run(job: &Job, output: &mut Output, mut tick: impl FnMut() -> Duration) -> Result<Done, Error> {
     let threads = job.threads.clamp(1, job.layout.chunks().max(1));
     let order = Order {
@@ -82,7 +83,7 @@ pub(crate) fn run(job: &Job, output: &mut Output, mut tick: impl FnMut() -> Dura
         ready: BTreeMap::new(),
         free: Vec::new(),
         failed: None,
-        // One more writes, so that no CPU waits for the disk.
+        // One more thread writes, so that no CPU waits for the disk.
         running: threads + 1,
     };
     let pipeline = Pipeline {
@@ -129,7 +130,7 @@ impl Pipeline<'_> {
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread has ended, and all end with one that failed.
+    /// Records the end of a thread; if one fails, all end.
     fn end(&self, result: Result<(), Error>) {
         let mut order = self.lock();
         order.running -= 1;
@@ -149,7 +150,7 @@ impl Pipeline<'_> {
         Ok(())
     }
 
-    /// The next chunk, once there is room for its frame.
+    /// The next chunk, once there is space for its frame.
     fn take(&self) -> Option<(usize, Vec<u8>)> {
         let mut order = self.lock();
         loop {
@@ -187,7 +188,7 @@ impl Pipeline<'_> {
                 return Ok(*entry);
             }
             let entry = compressor.compress(plain, frame)?;
-            // Another thread may have been first, with the same.
+            // Another thread may have been first, with the same frame.
             let _ = self.zeros.set((frame.clone(), entry));
             return Ok(entry);
         }
@@ -224,7 +225,7 @@ impl Pipeline<'_> {
             self.unreadable.fetch_add(missing, Ordering::Relaxed);
             first = last + 1;
         }
-        // All of it was read from one address space, which is still there: neither end nor exec came between.
+        // All of it was read from one address space, which still exists: neither exit nor exec came between.
         if let Some(part) = filled.first()
             && !memory.is_alive(part.start)
         {
@@ -254,7 +255,7 @@ impl Pipeline<'_> {
         Ok(())
     }
 
-    /// Hands a frame to the thread that writes.
+    /// Passes a frame to the writing thread.
     fn hand_over(&self, chunk: usize, frame: Vec<u8>, entry: Entry) {
         let mut order = self.lock();
         order.ready.insert(chunk, (frame, entry));
@@ -272,7 +273,7 @@ impl Pipeline<'_> {
                 order = self.changed.wait(order).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            // Others take chunks and leave frames meanwhile.
+            // Other threads take chunks and deliver frames meanwhile.
             drop(order);
             output.write(&frame, entry)?;
             order = self.lock();

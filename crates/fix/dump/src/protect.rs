@@ -1,8 +1,8 @@
-//! Write protection of another process's memory, and the server of its faults (userfaultfd).
+//! Write protection of another process's memory, and the handler of its faults (userfaultfd).
 //!
-//! The descriptor is the only thing that holds the protection. When it is closed, by us or by the kernel because we were
-//! killed, the kernel takes the protection away and wakes whoever waits (`userfaultfd_release`). So the process runs on
-//! whatever happens to us.
+//! Only the descriptor holds the protection. When it is closed, by us or by the kernel because we were
+//! killed, the kernel removes the protection and wakes all waiting threads (`userfaultfd_release`). So the
+//! process runs on whatever happens to us.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,20 +25,21 @@ use crate::userfaultfd::*;
 /// Memory that is protected by one call.
 const STEP: u64 = 256 << 20;
 
-/// So few ranges are protected again within some microseconds while the process stands still.
+/// At most this many ranges are protected again, within some microseconds, while the process is stopped.
 const FEW: usize = 16;
 
-/// Pages at most this large are protected: one is saved whole by the thread that faults on it.
+/// The largest page that is protected: a whole page is saved while the faulting thread waits.
 const LARGEST: u64 = 2 << 20;
 
 /// The descriptor.
 pub(crate) struct Protection(OwnedFd);
 
 impl Protection {
-    /// Takes the descriptor over.
+    /// Takes ownership of the descriptor.
     ///
     /// # Errors
-    /// The kernel lacks what is needed: write protection came with Linux 5.7, of shared and huge pages with 5.19.
+    /// The kernel lacks a feature: write protection came with Linux 5.7, that of shared and huge pages with
+    /// 5.19.
     pub(crate) fn new(fd: OwnedFd) -> Result<Self, Error> {
         let wanted = FEATURE_PAGEFAULT_FLAG_WP
             | FEATURE_EVENT_REMAP
@@ -50,8 +51,8 @@ impl Protection {
         Ok(Self(fd))
     }
 
-    /// Asks to be told of writes to a mapping, and of first touches where the kernel tells those without more page
-    /// tables. Nothing is protected yet.
+    /// Requests reports of writes to a mapping, and of first touches if the kernel reports those without
+    /// additional page tables. Nothing is protected yet.
     fn register(&self, mapping: &Mapping) -> io::Result<()> {
         if mapping.page > LARGEST || (mapping.is_file() && !mapping.shared && !mapping.has(b"ht")) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -66,7 +67,7 @@ impl Protection {
         let mut argument = [start, end - start, u64::from(on)];
         loop {
             match ioctl(self.0.as_raw_fd(), UFFDIO_WRITEPROTECT, &mut argument) {
-                // Mappings are being changed: the event has to be read first, or is being dealt with.
+                // Mappings are being changed: the event must be read first, or is being handled.
                 Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => return Err(e),
                 Err(e) if e.raw_os_error() == Some(libc::EINTR) => {}
                 result => return result.map(drop),
@@ -76,40 +77,40 @@ impl Protection {
 
     fn wake(&self, start: u64, end: u64) {
         let mut argument = [start, end - start];
-        // Fails only where nothing is mapped any more; whoever waited there has been woken by that.
+        // Fails only if the memory is not mapped any more, which has already woken its waiters.
         let _ = ioctl(self.0.as_raw_fd(), UFFDIO_WAKE, &mut argument);
     }
 
-    /// Lets first touches pass that nobody waits for.
+    /// Lets first touches pass that no thread waits for.
     fn zero(&self, start: u64, end: u64) -> io::Result<()> {
         let mut argument = [start, end - start, 0, 0];
         ioctl(self.0.as_raw_fd(), UFFDIO_ZEROPAGE, &mut argument).map(drop)
     }
 
-    /// Takes a range out of the protection.
+    /// Removes a range from the protection.
     fn unregister(&self, start: u64, end: u64) -> io::Result<()> {
         let mut argument = [start, end - start];
         ioctl(self.0.as_raw_fd(), UFFDIO_UNREGISTER, &mut argument).map(drop)
     }
 
-    /// Events that wait; empty if there are none.
+    /// Reads pending events; returns their number.
     fn events(&self, buffer: &mut [[u64; 4]; 64]) -> usize {
-        // SAFETY: the buffer's length is told.
+        // SAFETY: the buffer's length is passed.
         let got = unsafe { libc::read(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), size_of_val(buffer)) };
         if got <= 0 { 0 } else { got as usize / 32 }
     }
 }
 
-/// What the server does with a write.
+/// How the handler treats a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Before the moment of the snapshot: lets it pass and remembers the page.
+    /// Before the moment of the snapshot: lets it pass and records the page.
     Before,
     /// After it: saves the page, then lets the write pass.
     After,
 }
 
-/// Memory that was saved aside before it was written.
+/// Memory that was saved before it was overwritten.
 enum Saved {
     Memory(Vec<u8>),
     /// In the spill file, at an offset.
@@ -125,26 +126,27 @@ impl Saved {
     }
 }
 
-/// What is known of the snapshot's memory, shared by the server and those who copy.
+/// State of the snapshot's memory, shared by the handler and the copiers.
 struct State {
     phase: Phase,
     /// Pages written or first touched before the moment of the snapshot, since they were protected.
     dirty: Ranges,
-    /// Those of them that were protected again.
+    /// Those pages of them that were protected again.
     again: Ranges,
-    /// Pages that have something at the moment of the snapshot; complete only after it.
+    /// Pages with data at the moment of the snapshot; complete only after it.
     filled: Arc<Ranges>,
-    /// Saved aside, by address.
+    /// Saved memory, by address.
     saved: BTreeMap<u64, Saved>,
     /// Bytes of `saved` in memory.
     held: u64,
-    /// Where what does not fit goes.
+    /// The file for saved memory beyond the limit.
     spill: Option<File>,
     spilled: u64,
-    /// First addresses of the parts that are copied as a whole, and whether each has been. Empty before they are known.
+    /// First addresses of the parts that are copied as a whole, and whether each was copied. Empty until
+    /// known.
     parts: Arc<Vec<u64>>,
     done: Vec<bool>,
-    /// Memory that the process gave back before it was copied.
+    /// Memory that the process freed before it was copied.
     lost: Ranges,
     /// Memory that the process unmapped before the moment of the snapshot, since it was protected.
     unmapped: Ranges,
@@ -166,17 +168,17 @@ pub(crate) struct Counts {
     pub(crate) unsaved: u64,
 }
 
-/// Memory for what is saved aside; more goes to a file.
+/// The most saved memory kept in memory; more goes to a file.
 pub(crate) const HELD: u64 = 8 << 20;
 
-/// A snapshot under way: the protection, its server, and what was saved.
+/// A snapshot in progress: the protection, its handler, and saved memory.
 pub(crate) struct Guard {
     protection: Protection,
     memory: Arc<Memory>,
     pages: PageMap,
     state: Mutex<State>,
     quit: AtomicBool,
-    /// Mappings that are registered: end and size of pages, by start.
+    /// Registered mappings: end and page size, by start.
     registered: Mutex<BTreeMap<u64, (u64, u64)>>,
 }
 
@@ -220,27 +222,28 @@ impl Guard {
         self.registered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The protected mapping with an address: start, end, size of pages.
+    /// The protected mapping that contains an address: start, end, page size.
     fn mapping(&self, address: u64) -> Option<(u64, u64, u64)> {
         let registered = self.registered();
         let (&start, &(end, page)) = registered.range(..=address).next_back()?;
         (address < end).then_some((start, end, page))
     }
 
-    /// Protects a mapping of a process that runs, or stands: all of it, or only some ranges.
+    /// Protects a mapping of a running or stopped process: all of it, or only some ranges.
     ///
     /// # Errors
-    /// It cannot be: EBUSY where the process uses userfaultfd itself, EINVAL for what has no write protection.
+    /// It is refused: EBUSY if the process uses userfaultfd itself, EINVAL for memory without write
+    /// protection.
     pub(crate) fn protect(&self, mapping: &Mapping, ranges: Option<&[(u64, u64)]>) -> io::Result<()> {
         self.protection.register(mapping)?;
         self.registered().insert(mapping.start, (mapping.end, mapping.page));
         let whole = [(mapping.start, mapping.end)];
         for &(start, end) in ranges.unwrap_or(&whole) {
-            // In steps, so that faults elsewhere do not wait long for the lock on the page tables.
+            // In steps, so that faults elsewhere do not wait long for the lock of the page tables.
             let mut start = start;
             while start < end {
                 let next = end.min(start + STEP);
-                // If mappings are being changed, the server has to read the event.
+                // If mappings are being changed, the handler must read the event.
                 self.protect_range(start, next, mapping.page, &mut std::thread::yield_now);
                 start = next;
             }
@@ -248,13 +251,13 @@ impl Guard {
         Ok(())
     }
 
-    /// Protects a range of one mapping, of whose pages some may have been unmapped, or replaced by others, meanwhile.
+    /// Protects a range of one mapping. Some of its pages may have been unmapped or replaced meanwhile.
     fn protect_range(&self, start: u64, end: u64, page: u64, busy: &mut dyn FnMut()) {
         loop {
             match self.protection.write_protect(start, end, true) {
                 Ok(()) => return,
                 Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => busy(),
-                // Nothing is left of it to protect.
+                // No part of it is left to protect.
                 Err(_) if end - start <= page => return,
                 Err(_) => break,
             }
@@ -264,7 +267,7 @@ impl Guard {
         self.protect_range(middle, end, page, busy);
     }
 
-    /// The parts of a range that are in mappings which were registered, each with the size of its pages.
+    /// The parts of a range in registered mappings, each with its page size.
     fn registered_parts(&self, start: u64, end: u64) -> Vec<(u64, u64, u64)> {
         let registered = self.registered();
         let from = registered.range(..=start).next_back().map_or(start, |(&from, _)| from);
@@ -273,9 +276,9 @@ impl Guard {
         parts.filter(|(from, to, _)| from < to).collect()
     }
 
-    /// Serves faults until [`Guard::finish`].
+    /// Handles faults until [`Guard::finish`].
     pub(crate) fn serve(&self) {
-        // The process waits for this thread, which has little to do.
+        // The process waits for this thread, which has little work.
         set_nice(-20);
         let mut poll = libc::pollfd { fd: self.protection.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         while !self.quit.load(Ordering::Acquire) {
@@ -288,12 +291,12 @@ impl Guard {
         }
     }
 
-    /// Ends the server.
+    /// Ends the handler.
     pub(crate) fn finish(&self) {
         self.quit.store(true, Ordering::Release);
     }
 
-    /// Deals with all events that wait.
+    /// Handles all pending events.
     fn drain(&self, state: &mut State) {
         let mut buffer = [[0u64; 4]; 64];
         loop {
@@ -306,8 +309,9 @@ impl Guard {
                     EVENT_REMAP => self.unmapped(state, words[0], words[0].saturating_add(words[2])),
                     EVENT_REMOVE => {
                         self.gone(state, words[0], words[1]);
-                        // What is given back after the moment of the snapshot needs no protection, and what is put
-                        // there none of our time. Before it, what is put there is told by missing pages.
+                        // Memory freed after the moment of the snapshot needs no protection, and new memory
+                        // in its place needs no handling. Before that moment, new memory there is reported as
+                        // missing pages.
                         if state.phase == Phase::After {
                             let _ = self.protection.unregister(words[0], words[1]);
                         }
@@ -322,14 +326,14 @@ impl Guard {
         }
     }
 
-    /// The unit around an address that is protected and let go as a whole: a page, huge or not.
+    /// The unit around an address that is protected and released as a whole: a page, huge or not.
     fn unit(&self, address: u64) -> (u64, u64) {
         let around = |size: u64| (address & !(size - 1), (address & !(size - 1)).wrapping_add(size));
         let Some((from, to, page)) = self.mapping(address) else { return around(page_size()) };
         if page > page_size() {
             return around(page);
         }
-        // A transparent huge page is let go whole, since protecting a part of it would split it.
+        // A transparent huge page is released as a whole, since protecting a part of it would split it.
         let (start, end) = around(LARGEST);
         let mut huge = Ranges::new();
         if start >= from
@@ -342,8 +346,8 @@ impl Guard {
         around(page_size())
     }
 
-    /// The thread that wrote waits until the protection of the page is taken away. Should we end here, the kernel
-    /// takes it away.
+    /// The writing thread waits until the protection of the page is removed. If we end here, the kernel
+    /// removes it.
     fn write_fault(&self, state: &mut State, address: u64) {
         let (start, end) = self.unit(address);
         match state.phase {
@@ -361,7 +365,8 @@ impl Guard {
 
     fn let_write(&self, start: u64, end: u64) {
         if self.protection.write_protect(start, end, false).is_err() {
-            // Mappings are changing, or the mapping is gone: whoever waits tries again and faults again, if at all.
+            // Mappings are changing, or the mapping no longer exists: the waiting thread retries, and faults
+            // again if necessary.
             self.protection.wake(start, end);
         }
     }
@@ -374,7 +379,8 @@ impl Guard {
         if state.phase == Phase::Before {
             state.dirty.push((start, start + page));
         } else {
-            // Nothing was there at the moment of the snapshot: the hole around it needs no protection any more.
+            // There was no memory at the moment of the snapshot: the hole around it needs no protection any
+            // more.
             if let Some((from, to, _)) = self.mapping(start) {
                 let next = state.filled.partition_point(|range| range.1 <= start);
                 let low = if next == 0 { from } else { state.filled[next - 1].1.max(from) };
@@ -386,7 +392,7 @@ impl Guard {
         }
         match self.protection.zero(start, start + page) {
             Ok(()) => {}
-            // Somebody else was first, or it is gone.
+            // Another thread was first, or the memory no longer exists.
             Err(_) => self.protection.wake(start, start + page),
         }
     }
@@ -399,14 +405,14 @@ impl Guard {
         self.gone(state, start, end);
     }
 
-    /// The process gave memory back. What was not copied is lost.
+    /// The process freed memory. Data that was not copied is lost.
     fn gone(&self, state: &mut State, start: u64, end: u64) {
         if state.phase == Phase::Before {
             return;
         }
         let filled = state.filled.clone();
         for (start, end) in within(&filled, start, end) {
-            // Part by part, since those that are copied already are not lost.
+            // Part by part, since parts that are already copied are not lost.
             let mut at = start;
             while at < end {
                 let part = state.parts.partition_point(|&first| first <= at);
@@ -419,10 +425,10 @@ impl Guard {
         }
     }
 
-    /// Puts a page aside unless it was copied, or put aside, already.
+    /// Saves a page unless it was already copied or saved.
     fn save(&self, state: &mut State, start: u64, end: u64) {
         let part = state.parts.partition_point(|&first| first <= start);
-        // A huge page may reach over the end of a part into one that was not copied.
+        // A huge page may extend beyond the end of a part into one that was not copied.
         let last = state.parts.partition_point(|&first| first < end);
         if part > 0 && (part..=last).all(|part| state.done[part - 1]) {
             return;
@@ -437,9 +443,9 @@ impl Guard {
         }
     }
 
-    /// Protects what was written since it was protected, while the process runs on, until little is left: the larger the
-    /// memory, the longer protecting it took, and the more was written meanwhile. A process that writes faster than that
-    /// keeps as much.
+    /// Protects pages that were written since they were protected, while the process runs on, until few are
+    /// left: the larger the memory, the longer protecting it took, and the more was written meanwhile. For a
+    /// process that writes faster than that the number stays constant.
     pub(crate) fn settle(&self) {
         let mut before = usize::MAX;
         loop {
@@ -454,26 +460,28 @@ impl Guard {
         }
     }
 
-    /// Protects pages again, which are sorted by that.
+    /// Protects pages again; sorts them.
     fn protect_again(&self, dirty: &mut Ranges, busy: &mut dyn FnMut()) {
         crate::pagemap::join(dirty);
         for &(start, end) in dirty.iter() {
-            // Pages of different sizes are not protected by one call.
+            // One call cannot protect pages of different sizes.
             for (start, end, page) in self.registered_parts(start, end) {
                 self.protect_range(start, end, page, busy);
             }
         }
     }
 
-    /// The moment of the snapshot: all threads of the process stand still. Protects what was written since it was
-    /// protected, and from here on saves what is written. If we end here, the kernel takes all protection away.
+    /// The moment of the snapshot: all threads of the process are stopped. Protects the pages written since
+    /// they were protected; from here on, written pages are saved. If we end here, the kernel removes all
+    /// protection.
     pub(crate) fn freeze(&self) {
         let mut state = self.lock();
         let mut all = std::mem::take(&mut state.again);
         self.drain(&mut state);
         while !state.dirty.is_empty() {
             let mut dirty = std::mem::take(&mut state.dirty);
-            // A mapping that was being changed when its thread was stopped: its event is read, then it is over.
+            // A mapping was being changed when its thread was stopped: reading its event completes the
+            // change.
             self.protect_again(&mut dirty, &mut || self.drain(&mut state));
             all.append(&mut dirty);
         }
@@ -482,19 +490,19 @@ impl Guard {
         state.phase = Phase::After;
     }
 
-    /// What was unmapped before the moment of the snapshot, since it was protected.
+    /// Memory unmapped before the moment of the snapshot, since it was protected.
     pub(crate) fn vanished(&self) -> Ranges {
         let mut unmapped = self.lock().unmapped.clone();
         crate::pagemap::join(&mut unmapped);
         unmapped
     }
 
-    /// What was written before the moment of the snapshot; belongs to what is filled at that moment.
+    /// Pages written before the moment of the snapshot, which count as filled at that moment.
     pub(crate) fn dirty(&self) -> Ranges {
         self.lock().dirty.clone()
     }
 
-    /// Tells what has to be saved, and in which parts it is copied.
+    /// Sets the memory to save, and the parts in which it is copied.
     pub(crate) fn plan(&self, filled: Arc<Ranges>, parts: Vec<u64>) {
         let mut state = self.lock();
         state.done = vec![false; parts.len()];
@@ -502,11 +510,12 @@ impl Guard {
         state.filled = filled;
     }
 
-    /// After the parts of a chunk were copied to `chunk`: replaces what has been written meanwhile by what was saved.
-    /// Whoever writes saves before, so that everything which the copy could have seen too new is there by now.
+    /// After the parts of a chunk were copied to `chunk`: replaces data written meanwhile by saved data. A
+    /// page is saved before it is written, so all saved data for this copy is available by now.
     pub(crate) fn overlay(&self, parts: &[Part], chunk: &mut [u8]) -> io::Result<()> {
         let mut state = self.lock();
-        // Given back by the process just now, and perhaps filled anew: whoever gave it back waits until we know.
+        // The process may have freed memory just now and filled it again: the freeing thread waits until we
+        // have read the event.
         self.drain(&mut state);
         for part in parts {
             let length = (part.end - part.start) as usize;
@@ -515,7 +524,7 @@ impl Guard {
         Ok(())
     }
 
-    /// A part was copied: writes to it need not be saved any more, so its protection is taken away.
+    /// A part was copied: writes to it need not be saved any more, so its protection is removed.
     pub(crate) fn copied(&self, part: usize, ranges: &[(u64, u64)]) {
         {
             let mut state = self.lock();
@@ -537,12 +546,13 @@ impl Guard {
         }
         let parts = ranges.iter().flat_map(|&(start, end)| self.registered_parts(start, end));
         for (start, end, _) in parts {
-            // If mappings are changing just now it stays protected: the next write to it takes the protection away.
+            // If mappings are changing at the moment it stays protected: the next write to it removes the
+            // protection.
             let _ = self.protection.write_protect(start, end, false);
         }
     }
 
-    /// Figures, and memory that the process gave back before it was copied.
+    /// Figures, and memory that the process freed before it was copied.
     pub(crate) fn outcome(&self) -> (Counts, Ranges) {
         let state = self.lock();
         let mut lost = state.lost.clone();
@@ -552,7 +562,7 @@ impl Guard {
 }
 
 impl State {
-    /// Replaces what was lost or saved in a copy of the memory between two addresses.
+    /// Replaces lost or saved data in a copy of the memory between two addresses.
     fn overlay(&self, start: u64, end: u64, buffer: &mut [u8]) -> io::Result<()> {
         for &(low, high) in &self.lost {
             let (low, high) = (low.max(start), high.min(end));
@@ -590,8 +600,8 @@ impl State {
                 self.spilled += length;
                 return;
             }
-            // No file, or no room in it: more than was promised, but the alternative is a dump that is wrong here. Even
-            // that ends somewhere.
+            // No file, or no space in it: exceeds the promised limit, because otherwise the dump would be
+            // wrong here. Even that is bounded.
             if self.held + length > 8 * HELD {
                 self.counts.unsaved += length;
                 return;

@@ -1,4 +1,4 @@
-//! The way back: a dump as a plain core, or as bytes, or in words.
+//! Reading a dump: as a plain core, as bytes, or as text.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -14,7 +14,7 @@ use crate::seekable::{Decompressor, Seekable, Source};
 /// Opens a dump.
 ///
 /// # Errors
-/// It is none, or cannot be read.
+/// It is not a dump, or cannot be read.
 pub fn open(path: &Path) -> Result<Seekable<File>, Error> {
     let file = File::open(path).map_err(|e| Error::file(path, e))?;
     Seekable::open(file).map_err(|e| match e {
@@ -23,8 +23,8 @@ pub fn open(path: &Path) -> Result<Seekable<File>, Error> {
     })
 }
 
-/// Writes the plain core to a new file, by several threads. Zeros become holes of the file. Only its owner may read it.
-/// Until it is whole it is `NAME.partial`.
+/// Writes the plain core to a new file, with several threads. Zeros become holes of the file. Only its owner
+/// may read it. Until it is complete its name is `NAME.partial`.
 ///
 /// # Errors
 /// A frame is damaged, or the file cannot be written.
@@ -75,7 +75,7 @@ fn extract_frames<S: Source>(dump: &Seekable<S>, file: &File, threads: usize) ->
     failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
-/// Writes what is not zero, by blocks.
+/// Writes blocks that are not zero.
 fn write_sparse(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     const BLOCK: usize = 64 << 10;
     let zero = |block: &[u8]| block.iter().all(|&b| b == 0);
@@ -90,12 +90,12 @@ fn write_sparse(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the plain core to a stream, decompressed by several threads, in order.
+/// Writes the plain core to a stream, in order, decompressed by several threads.
 ///
 /// # Errors
-/// A frame is damaged, or the stream takes no more.
+/// A frame is damaged, or the stream is closed.
 pub fn cat<S: Source>(dump: &Seekable<S>, out: &mut impl Write, threads: usize) -> Result<(), Error> {
-    /// Frames by number, and the first that was not written.
+    /// Frames by number, and the number of the first that was not written.
     type Waiting = (std::collections::BTreeMap<usize, Result<Vec<u8>, Error>>, usize);
     let threads = threads.max(1);
     let waiting: Mutex<Waiting> = Mutex::default();
@@ -140,7 +140,7 @@ pub fn cat<S: Source>(dump: &Seekable<S>, out: &mut impl Write, threads: usize) 
             changed.notify_all();
             result = frame.and_then(|frame| out.write_all(&frame).map_err(Error::Write));
             if result.is_err() {
-                // Lets those who wait for room go.
+                // Releases threads that wait for space.
                 lock().1 = usize::MAX;
                 changed.notify_all();
                 break;
@@ -150,19 +150,19 @@ pub fn cat<S: Source>(dump: &Seekable<S>, out: &mut impl Write, threads: usize) 
     })
 }
 
-/// Frames that are kept expanded.
+/// Frames that are kept decompressed.
 const KEPT: usize = 16;
 
-/// A dump as the plain core it expands to, read anywhere. Frames are kept for a while, since readers come back.
+/// A dump as its plain core, with random access. Frames are kept for a while, since readers return to them.
 pub struct Contents<S> {
     dump: Seekable<S>,
-    /// The last used frames, the newest at the end.
+    /// The most recently used frames, newest last.
     kept: Mutex<VecDeque<(usize, Arc<Vec<u8>>)>>,
     idle: Mutex<Vec<Decompressor>>,
 }
 
 impl<S: Source> Contents<S> {
-    /// Takes a dump over.
+    /// Takes ownership of a dump.
     pub fn new(dump: Seekable<S>) -> Self {
         Self { dump, kept: Mutex::default(), idle: Mutex::default() }
     }

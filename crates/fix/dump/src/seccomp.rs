@@ -1,8 +1,9 @@
-//! What the seccomp filters of a thread say to a call, found out before the call is made.
+//! The verdict of a thread's seccomp filters on a call, determined before the call is made.
 //!
-//! A filter may kill the process for a call that it does not expect, and most containers and services have one. So
-//! the filters are read (`PTRACE_SECCOMP_GET_FILTER`, for which we need CAP_SYS_ADMIN) and executed here, on the very
-//! call that is going to be injected. The language is the classic BPF that the kernel accepts for seccomp.
+//! A filter may kill the process for an unexpected call, and most containers and services have one. So the
+//! filters are read (`PTRACE_SECCOMP_GET_FILTER`, for which we need CAP_SYS_ADMIN) and executed here, on
+//! exactly the call that will be injected. The language is the classic BPF that the kernel accepts for
+//! seccomp.
 
 use std::io;
 
@@ -11,7 +12,7 @@ use crate::trace::ptrace_read;
 const PTRACE_SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
 /// The kernel's limit on instructions of a filter.
 const LONGEST: usize = 4096;
-/// Filters that one thread may have; the kernel's limit on their instructions together is 32,768.
+/// The most filters of one thread; the kernel's limit on their instructions together is 32,768.
 const MOST: u64 = 32768;
 
 /// `struct sock_filter`.
@@ -23,14 +24,14 @@ struct Instruction {
     k: u32,
 }
 
-/// The answer of all filters together.
+/// The combined verdict of all filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The call is made.
     Allow,
     /// The call is not made and returns this error.
     Errno(i32),
-    /// The process is killed, gets a signal, or somebody else is asked.
+    /// The process is killed, gets a signal, or another process decides.
     Trouble,
 }
 
@@ -44,7 +45,7 @@ pub(crate) struct Call {
     pub(crate) number: i64,
     /// AUDIT_ARCH of the machine.
     pub(crate) arch: u32,
-    /// The address behind the instruction that makes the call.
+    /// The address after the instruction that makes the call.
     pub(crate) pc: u64,
     pub(crate) arguments: [u64; 6],
 }
@@ -64,10 +65,10 @@ impl Call {
 }
 
 impl Filters {
-    /// Reads those of a stopped thread.
+    /// Reads the filters of a stopped thread.
     ///
     /// # Errors
-    /// We may not (CAP_SYS_ADMIN), or the kernel does not tell (CONFIG_CHECKPOINT_RESTORE).
+    /// We may not (CAP_SYS_ADMIN), or the kernel does not support it (CONFIG_CHECKPOINT_RESTORE).
     pub(crate) fn read(tid: i32) -> io::Result<Self> {
         let mut all = Vec::new();
         for index in 0..MOST {
@@ -75,7 +76,7 @@ impl Filters {
             // The kernel copies at most LONGEST instructions of 8 bytes.
             let count = match ptrace_read(PTRACE_SECCOMP_GET_FILTER, tid, index, raw.as_mut_ptr().cast()) {
                 Ok(count) => count as usize,
-                // There are no more.
+                // There are no further filters.
                 Err(e) if e.raw_os_error() == Some(libc::ENOENT) => return Ok(Self(all)),
                 Err(e) => return Err(e),
             };
@@ -85,11 +86,11 @@ impl Filters {
         Err(io::ErrorKind::InvalidData.into())
     }
 
-    /// What they say to a call: the strictest counts.
+    /// Their verdict on a call: the strictest counts.
     pub(crate) fn verdict(&self, call: &Call) -> Verdict {
         // The kernel compares actions as signed numbers, the smallest is the strictest.
         let answers = self.0.iter().map(|filter| run(filter, call).unwrap_or(KILL_PROCESS));
-        // Of equal actions the newest filter's counts, which is the first.
+        // Of equal actions the newest filter's counts, which comes first.
         let Some(strictest) = answers.min_by_key(|answer| (answer & ACTION) as i32) else {
             return Verdict::Allow;
         };
@@ -114,7 +115,7 @@ const ERRNO: u32 = 0x0005_0000;
 const LOG: u32 = 0x7ffc_0000;
 const ALLOW: u32 = 0x7fff_0000;
 
-/// Runs a filter. None if it is not one that the kernel would have accepted.
+/// Runs a filter. `None` if the kernel would not have accepted it.
 fn run(filter: &[Instruction], call: &Call) -> Option<u32> {
     let (mut a, mut x, mut memory) = (0u32, 0u32, [0u32; 16]);
     let mut at = 0usize;
@@ -141,7 +142,7 @@ fn run(filter: &[Instruction], call: &Call) -> Option<u32> {
                     0x00 => a.wrapping_add(operand),
                     0x10 => a.wrapping_sub(operand),
                     0x20 => a.wrapping_mul(operand),
-                    // By zero the kernel's filter returns 0, which kills.
+                    // The kernel's filter returns 0 for a division by zero, which kills.
                     0x30 => match a.checked_div(operand) {
                         Some(quotient) => quotient,
                         None => return Some(0),
@@ -248,7 +249,7 @@ mod tests {
             i(0x16, 0, 0, 0),
         ];
         assert_eq!(run(&program, &call(3, 0)), Some(28 << 1 ^ 28));
-        // Neither an endless program nor one that reads past the data is accepted by the kernel, or by us.
+        // The kernel, and this code, accept neither an endless program nor one that reads past the data.
         assert_eq!(run(&[i(0x20, 0, 0, 64)], &call(3, 0)), None);
         assert_eq!(run(&[i(0x00, 0, 0, 1)], &call(3, 0)), None);
         assert_eq!(run(&[i(0x05, 0, 0, u32::MAX)], &call(3, 0)), None);

@@ -1,11 +1,12 @@
 //! The seekable format: independent compressed frames, then a table of their sizes.
 //!
-//! It is that of zstd's reference implementation (contrib/seekable_format), so `zstd -d` decompresses a whole file and
-//! other readers of the format read parts of it. Each frame has a checksum of its contents. Before the table there is
-//! a skippable frame with a [`Trailer`] as JSON text; a file without table or trailer was cut off.
+//! It is that of zstd's reference implementation (contrib/seekable_format), so `zstd -d` decompresses a whole
+//! file and other readers of the format read parts of it. Each frame has a checksum of its contents. Before
+//! the table there is a skippable frame with a [`Trailer`] as JSON text; a file without table or trailer is
+//! truncated.
 //!
-//! Crate `zeekstd` has the format too, but one encoder that writes a stream from its start to its end: here all CPUs
-//! compress frames of one file, some of them with LZ4, and each is checked as it is read.
+//! The crate `zeekstd` has the format too, but with one encoder that writes a stream from start to end. Here
+//! all CPUs compress frames of one file, some of them with LZ4, and each frame is checked when it is read.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -21,10 +22,10 @@ const SKIPPABLE_TRAILER: u32 = 0x184d_2a5d;
 const FOOTER_MAGIC: u32 = 0x8f92_eab1;
 const FOOTER: u64 = 9;
 const LZ4_MAGIC: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
-/// The largest frame that is read. Written are 4 MB.
+/// The largest frame that is read. Written frames have 4 MB.
 const LARGEST: u32 = 64 << 20;
 
-/// How frames are compressed.
+/// The compression of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
     /// zstd at a level.
@@ -33,21 +34,21 @@ pub enum Codec {
     Lz4,
 }
 
-/// What is written at the end of a dump, because only then it is known.
+/// Data that is known only at the end of a dump, and written there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trailer {
-    /// Whether everything was written.
+    /// Whether the dump is complete.
     pub complete: bool,
-    /// Why not.
+    /// The reason if it is not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Ranges of addresses whose contents the process gave back before they were copied; zeros stand for them.
+    /// Ranges of addresses that the process freed before they were copied; they are zeros in the dump.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<(u64, u64)>,
-    /// Bytes that could not be read; zeros stand for them.
+    /// Bytes that could not be read; they are zeros in the dump.
     #[serde(default)]
     pub unreadable: u64,
-    /// Bytes that were read later than the moment of the snapshot, as there was no room to save them aside.
+    /// Bytes that were read after the moment of the snapshot, because there was no space to save them.
     #[serde(default)]
     pub late: u64,
 }
@@ -80,7 +81,7 @@ impl Compressor {
         Ok(Self { codec, context })
     }
 
-    /// Compresses a frame into an emptied buffer.
+    /// Compresses a frame into an empty buffer.
     pub(crate) fn compress(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<Entry, Error> {
         out.clear();
         match self.codec {
@@ -98,7 +99,7 @@ impl Compressor {
                 encoder.finish().map_err(|e| Error::Write(e.into()))?;
             }
         }
-        // A frame's last four bytes are the checksum of its contents, the same that the table wants.
+        // A frame's last four bytes are the checksum of its contents, which the table contains too.
         let checksum = out.last_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         Ok(Entry { compressed: out.len() as u32, plain: plain.len() as u32, checksum })
     }
@@ -113,7 +114,7 @@ pub(crate) fn end(entries: &[Entry], trailer: &Trailer, codec: Codec) -> Vec<u8>
     out.extend_from_slice(&text);
     // The trailer is a frame without contents.
     let last = Entry { compressed: out.len() as u32, plain: 0, checksum: 0 };
-    // The table's checksums are XXH64, those of LZ4 frames are not.
+    // The table's checksums are XXH64; those of LZ4 frames are another kind.
     let checksums = matches!(codec, Codec::Zstd(_));
     let each = if checksums { 12 } else { 8 };
     out.extend_from_slice(&SKIPPABLE_TABLE.to_le_bytes());
@@ -122,7 +123,7 @@ pub(crate) fn end(entries: &[Entry], trailer: &Trailer, codec: Codec) -> Vec<u8>
         out.extend_from_slice(&entry.compressed.to_le_bytes());
         out.extend_from_slice(&entry.plain.to_le_bytes());
         if checksums {
-            // The low half of the XXH64 of nothing.
+            // The low half of the XXH64 of an empty text.
             let checksum = if entry.plain == 0 { 0x51d8_e999 } else { entry.checksum };
             out.extend_from_slice(&checksum.to_le_bytes());
         }
@@ -151,28 +152,28 @@ pub fn pack(core: &[u8], codec: Codec) -> Result<Vec<u8>, Error> {
 /// A frame of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Where it begins in the file.
+    /// Its offset in the file.
     pub offset: u64,
-    /// Its bytes in the file.
+    /// Its compressed size in bytes.
     pub compressed: u32,
-    /// Where its contents begin in what the file expands to.
+    /// The offset of its contents in the expanded file.
     pub start: u64,
-    /// Bytes of its contents.
+    /// Size of its contents in bytes.
     pub plain: u32,
 }
 
-/// Where bytes come from: a file, or a part of memory.
+/// A source of bytes: a file, or a part of memory.
 pub trait Source: Send + Sync {
     /// Fills the buffer from an offset on.
     ///
     /// # Errors
-    /// There are not so many bytes, or they cannot be read.
+    /// The source is too short, or cannot be read.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// Bytes it has.
+    /// Its size in bytes.
     ///
     /// # Errors
-    /// That cannot be found out.
+    /// The size cannot be determined.
     fn size(&self) -> io::Result<u64>;
 }
 
@@ -202,7 +203,7 @@ impl Source for Vec<u8> {
 pub struct Seekable<S> {
     source: S,
     frames: Vec<Frame>,
-    /// None if it has none: not written by us.
+    /// `None` if it has none: not written by us.
     trailer: Option<Trailer>,
 }
 
@@ -223,11 +224,11 @@ impl<S: Source> Seekable<S> {
     /// Reads the table.
     ///
     /// # Errors
-    /// There is none, or it does not fit the file.
+    /// The file has no table, or the table does not match the file.
     pub fn open(source: S) -> Result<Self, Error> {
         let read = |e| Error::call("reading a dump", e);
         let size = source.size().map_err(read)?;
-        let cut = || bad("not a dump, or one that was cut off: it has no table of frames");
+        let cut = || bad("not a dump, or a truncated one: it has no table of frames");
         let mut footer = [0; FOOTER as usize];
         source.read_at(&mut footer, size.checked_sub(FOOTER).ok_or_else(cut)?).map_err(read)?;
         let [n0, n1, n2, n3, descriptor, magic @ ..] = footer;
@@ -284,22 +285,22 @@ impl<S: Source> Seekable<S> {
         &self.frames
     }
 
-    /// What it tells at its end.
+    /// The trailer at its end.
     pub fn trailer(&self) -> Option<&Trailer> {
         self.trailer.as_ref()
     }
 
-    /// Bytes it expands to.
+    /// Bytes of the expanded file.
     pub fn size(&self) -> u64 {
         self.frames.last().map_or(0, |last| last.start + u64::from(last.plain))
     }
 
-    /// The frame with a byte of the contents.
+    /// The frame that contains a byte of the contents.
     pub fn frame_at(&self, offset: u64) -> Option<usize> {
         (offset < self.size()).then(|| self.frames.partition_point(|frame| frame.start <= offset) - 1)
     }
 
-    /// Decompresses a frame and checks it.
+    /// Decompresses and checks a frame.
     ///
     /// # Errors
     /// It cannot be read, or is damaged.
@@ -371,7 +372,7 @@ mod tests {
                 let mut changed = good.clone();
                 changed[at] ^= 1;
                 let read = Seekable::open(changed).unwrap();
-                // A bit that means nothing may change; contents may not.
+                // A bit without meaning may change; contents may not.
                 if let Ok(plain) = read.read_frame(0, &mut Decompressor::default()) {
                     assert!(plain == chunks[0], "{codec:?} byte {at}");
                 }

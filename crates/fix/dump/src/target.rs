@@ -1,4 +1,4 @@
-//! What the kernel tells about a process: its state, threads and mappings.
+//! The kernel's data about a process: its state, threads and mappings.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,14 +10,14 @@ use ncpu_machine::process::{self, Fields};
 
 use crate::Error;
 
-/// /proc/PID/status, as far as a dump needs it.
+/// The fields of /proc/PID/status that a dump needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// The process, as opposed to the thread.
+    /// The process ID, for a thread too.
     pub tgid: i32,
     /// The letter of its state, as in `S`.
     pub state: char,
-    /// Who traces it; 0 is nobody.
+    /// Its tracer; 0 for none.
     pub tracer: i32,
     /// Real user.
     pub uid: u32,
@@ -27,7 +27,7 @@ pub struct Status {
     pub seccomp: u32,
     /// Whether it has user memory; kernel threads have none.
     pub has_memory: bool,
-    /// Whether it has a shadow stack, on which injected returns would not be.
+    /// Whether it has a shadow stack, which would lack injected return addresses.
     pub shadow_stack: bool,
     /// Bytes of resident memory.
     pub resident: u64,
@@ -36,10 +36,10 @@ pub struct Status {
 }
 
 impl Status {
-    /// Reads it of a process or thread.
+    /// Reads the status of a process or thread.
     ///
     /// # Errors
-    /// There is no such process.
+    /// The process does not exist.
     pub fn read(pid: i32) -> Result<Self, Error> {
         let path = format!("/proc/{pid}/status");
         match fs::read(&path) {
@@ -70,7 +70,7 @@ impl Status {
     }
 }
 
-/// /proc/PID/task/TID/stat, as far as the notes of a core tell of it.
+/// The fields of /proc/PID/task/TID/stat for the notes of a core.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) name: Vec<u8>,
@@ -110,7 +110,7 @@ impl Stat {
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after it.
     pub end: u64,
     /// Readable.
     pub read: bool,
@@ -118,48 +118,48 @@ pub struct Mapping {
     pub write: bool,
     /// Executable.
     pub execute: bool,
-    /// Shared with whoever else maps it, as opposed to private.
+    /// Shared with other processes that map the same file, as opposed to private.
     pub shared: bool,
-    /// Offset into the file, bytes.
+    /// Offset in the file, bytes.
     pub offset: u64,
-    /// Number of the file; 0 is none.
+    /// Inode of the file; 0 for none.
     pub inode: u64,
     /// Name of the file, or as in `[heap]`.
     pub name: Vec<u8>,
-    /// Bytes of a page.
+    /// Page size in bytes.
     pub page: u64,
-    /// Bytes of pages that belong to the process alone, resident.
+    /// Bytes of resident pages that belong to the process alone.
     pub anonymous: u64,
     /// The two-letter flags of smaps.
     pub flags: Vec<[u8; 2]>,
 }
 
 impl Mapping {
-    /// Bytes.
+    /// Size in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.end - self.start
     }
 
-    /// Whether it has no bytes, which the kernel never tells.
+    /// Whether it is empty, which the kernel never reports.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.end <= self.start
     }
 
-    /// Whether smaps tells a flag, as in `dd`.
+    /// Whether smaps has a flag, as in `dd`.
     #[must_use]
     pub fn has(&self, flag: &[u8; 2]) -> bool {
         self.flags.contains(flag)
     }
 
-    /// Whether a file is behind it; anonymous shared memory is a deleted file.
+    /// Whether it maps a file; anonymous shared memory maps a deleted file.
     #[must_use]
     pub fn is_file(&self) -> bool {
         self.inode != 0
     }
 
-    /// Whether its file has been deleted: memfd, System V and anonymous shared memory among them.
+    /// Whether its file was deleted, including memfd, System V and anonymous shared memory.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.name.ends_with(b" (deleted)")
@@ -175,7 +175,7 @@ impl Mapping {
 /// The mappings of a process in order of address, with their flags (smaps).
 ///
 /// # Errors
-/// The process is gone, or may not be looked at.
+/// The process has ended, or may not be accessed.
 pub fn mappings(pid: i32) -> Result<Vec<Mapping>, Error> {
     read_mappings(pid, "smaps")
 }
@@ -185,7 +185,7 @@ pub(crate) fn mappings_only(pid: i32) -> Result<Vec<Mapping>, Error> {
     parse_mappings(&mappings_text(pid)?)
 }
 
-/// The text of maps, to see whether anything has changed.
+/// The text of maps, to detect changes.
 pub(crate) fn mappings_text(pid: i32) -> Result<Vec<u8>, Error> {
     read_text(pid, "maps")
 }
@@ -255,14 +255,14 @@ pub(crate) fn children(pid: i32) -> Vec<i32> {
     lists.iter().flat_map(|list| list.split_whitespace()).filter_map(|child| child.parse().ok()).collect()
 }
 
-/// When a process began, in clock ticks since boot.
+/// The start of a process, in clock ticks since boot.
 pub(crate) fn started(pid: i32) -> Option<u64> {
     let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
     process::Stat::parse(&text)?.start()
 }
 
-/// Whether a child of a process is the copy that a dump had it make at this time or later: its end raises no signal. All others
-/// that a program makes raise one.
+/// Whether a child of a process is the copy that a dump made at this time or later: its end raises no signal.
+/// The end of every child that a program makes raises one.
 pub(crate) fn is_copy(child: i32, parent: i32, since: u64) -> bool {
     let Ok(text) = fs::read(format!("/proc/{child}/stat")) else { return false };
     process::Stat::parse(&text).is_some_and(|stat| {
@@ -272,10 +272,10 @@ pub(crate) fn is_copy(child: i32, parent: i32, since: u64) -> bool {
     })
 }
 
-/// Finds out whether a process can be dumped at all.
+/// Checks whether a process can be dumped at all.
 ///
 /// # Errors
-/// It cannot, and why.
+/// It cannot, with the reason.
 pub fn check(pid: i32) -> Result<Status, Error> {
     let status = Status::read(pid)?;
     if pid == std::process::id() as i32 {

@@ -1,8 +1,8 @@
-//! Stops the threads of a process, reads their registers and lets them go.
+//! Stops the threads of a process, reads their registers and releases them.
 //!
-//! Everything here is done by one thread of ours, which the kernel knows as the tracer. If that thread ends, however
-//! it ends, the kernel detaches all tracees and lets them run (`exit_ptrace`); nothing here changes registers, so they
-//! go on as if nothing had been. PTRACE_O_EXITKILL, which would kill them, is not used.
+//! Everything here is done by one thread of ours, the kernel's tracer. If that thread ends, for any reason,
+//! the kernel detaches all tracees and lets them run (`exit_ptrace`). Nothing here changes registers, so they
+//! continue unaffected. PTRACE_O_EXITKILL, which would kill them, is not used.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,12 +14,12 @@ use crate::target::{Status, threads};
 
 /// A request of ptrace without data.
 pub(crate) fn ptrace(request: libc::c_uint, tid: i32, address: u64, data: u64) -> io::Result<()> {
-    // SAFETY: for requests whose data is a number; those that point somewhere have functions of their own.
+    // SAFETY: for requests with a number as data; requests with pointers have separate functions.
     let result = unsafe { libc::ptrace(request, tid, address, data) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// A request of ptrace that writes to `data` as much as it is made for, and returns a number.
+/// A request of ptrace that writes to `data`, and returns a number.
 pub(crate) fn ptrace_read(
     request: libc::c_uint,
     tid: i32,
@@ -31,7 +31,7 @@ pub(crate) fn ptrace_read(
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Reads a set of registers; none where the processor or the kernel has no such.
+/// Reads a set of registers; an error if the processor or the kernel lacks it.
 pub(crate) fn read_set(tid: i32, kind: u32, room: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0u8; room];
     let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
@@ -72,12 +72,12 @@ pub(crate) fn sets(tid: i32) -> Sets {
 const NT_PRSTATUS: u32 = 1;
 const PTRACE_EVENT_STOP: i32 = 128;
 
-/// What a thread that is waited for does.
+/// The state of a thread that is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Nothing yet.
+    /// Unchanged.
     None,
-    /// Stopped because we asked, or with its whole process.
+    /// Stopped on our request, or with its whole process.
     Stopped,
     /// Stopped at a system call.
     Call,
@@ -89,12 +89,12 @@ pub(crate) enum Change {
     Ended,
 }
 
-/// Looks whether a thread has stopped, or waits for it.
+/// Checks whether a thread has stopped, or waits for it.
 pub(crate) fn change(tid: i32, wait: bool) -> Change {
     let mut status = 0;
     let flags = libc::__WALL | if wait { 0 } else { libc::WNOHANG };
     loop {
-        // SAFETY: status is ours to be written to.
+        // SAFETY: status is writable.
         let result = unsafe { libc::waitpid(tid, &raw mut status, flags) };
         match result {
             0 => return Change::None,
@@ -116,13 +116,13 @@ pub(crate) fn change(tid: i32, wait: bool) -> Change {
     }
 }
 
-/// A thread as it stood.
+/// The state of a stopped thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Thread {
     pub(crate) tid: i32,
     pub(crate) general: General,
     pub(crate) sets: Sets,
-    /// The signal it was about to receive; 0 is none.
+    /// The signal it was about to receive; 0 for none.
     pub(crate) signal: i32,
     /// `siginfo_t` of that signal.
     pub(crate) siginfo: Vec<u8>,
@@ -132,25 +132,25 @@ pub(crate) struct Thread {
     pub(crate) stopped: bool,
 }
 
-/// The threads of a process that have been asked to stop. Dropping it lets all of them go.
+/// The threads of a process that were asked to stop. Dropping it releases all of them.
 pub(crate) struct Stop {
     pid: i32,
-    /// Those that have stopped, with the signal they are about to receive.
+    /// Threads that have stopped, with the signal they are about to receive.
     stopped: Vec<(i32, i32)>,
-    /// Those that were asked and have not.
+    /// Threads that were asked to stop and have not.
     running: Vec<i32>,
 }
 
 /// Why a thread does not stop.
 const ASLEEP: &str = "it sleeps uninterruptibly, as in vfork until its child executes a program or ends";
 
-/// How long threads are waited for without sleeping.
+/// How long to poll for threads without sleeping.
 const BRISK: Duration = Duration::from_micros(200);
-/// How long is waited for threads that sleep uninterruptibly, after all others have stopped.
+/// How long to wait for threads in uninterruptible sleep, after all others have stopped.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 impl Stop {
-    /// Attaches to one thread and stops it. The others run on.
+    /// Attaches to one thread and stops it. The others keep running.
     ///
     /// # Errors
     /// It cannot be traced, has ended, or does not stop.
@@ -164,7 +164,7 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Attaches to all threads and stops them, those that they create meanwhile among them.
+    /// Attaches to all threads and stops them, including threads that they create meanwhile.
     ///
     /// # Errors
     /// The process cannot be traced, has ended, or all its threads sleep uninterruptibly.
@@ -176,7 +176,7 @@ impl Stop {
         }
     }
 
-    /// [`Stop::all`], also where all threads sleep uninterruptibly: these execute nothing meanwhile.
+    /// As [`Stop::all`], also if all threads sleep uninterruptibly: these execute nothing meanwhile.
     ///
     /// # Errors
     /// The process cannot be traced, or has ended.
@@ -184,7 +184,7 @@ impl Stop {
         let mut stop = Self { pid, stopped: Vec::new(), running: Vec::new() };
         let mut known = BTreeSet::new();
         loop {
-            // Once every thread of the last list has stopped, none is left that could create another.
+            // Once every thread of the last list has stopped, no thread is left that could create another.
             let new: Vec<i32> = threads(pid)?.into_iter().filter(|tid| !known.contains(tid)).collect();
             if new.is_empty() {
                 break;
@@ -232,7 +232,7 @@ impl Stop {
         Ok(())
     }
 
-    /// Waits until all threads asked have stopped, or only those are left that sleep uninterruptibly.
+    /// Waits until all threads have stopped, except those that sleep uninterruptibly.
     fn wait(&mut self) {
         let mut since = None;
         loop {
@@ -241,7 +241,7 @@ impl Stop {
                 return;
             }
             let since = *since.get_or_insert_with(Instant::now);
-            // The common case is over within microseconds. After that a thread waits for its CPU, which may be ours.
+            // The common case takes microseconds. After that a thread waits for its CPU, which may be ours.
             if since.elapsed() < BRISK {
                 std::thread::yield_now();
             } else {
@@ -261,7 +261,7 @@ impl Stop {
         let mut stopped = Vec::new();
         self.running.retain(|&tid| match change(tid, false) {
             Change::None => true,
-            // We get stops for calls and clones only while we inject them.
+            // Stops for calls and clones come only while we inject calls.
             Change::Stopped | Change::Call | Change::Cloned => {
                 stopped.push((tid, 0));
                 false
@@ -275,7 +275,8 @@ impl Stop {
         self.stopped.extend(stopped);
     }
 
-    /// Whether those that have not been let go all sleep uninterruptibly. The kernel lets them go when we end.
+    /// Whether the threads that were not released all sleep uninterruptibly. The kernel releases them when we
+    /// end.
     pub(crate) fn is_asleep(&self) -> bool {
         let asleep = |tid: &i32| Status::read(*tid).is_ok_and(|s| matches!(s.state, 'D' | 'I'));
         self.stopped.is_empty() && self.running.iter().all(asleep)
@@ -301,8 +302,8 @@ impl Stop {
         all
     }
 
-    /// Lets all threads go on, each with the signal it was about to receive. Those that did not stop are let go once
-    /// they do: call it again until it says that none is left.
+    /// Releases all threads, each with the signal it was about to receive. Threads that did not stop are
+    /// released once they do: call it again until it returns that none is left.
     pub(crate) fn release(&mut self) -> bool {
         loop {
             for (tid, signal) in self.stopped.drain(..) {
@@ -337,19 +338,19 @@ const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;
 /// The signals that a stopped thread blocks.
 pub(crate) fn mask(tid: i32) -> io::Result<u64> {
     let mut mask = 0u64;
-    // SAFETY: the kernel writes the 8 bytes that it is told.
+    // SAFETY: the kernel writes the 8 bytes that are passed.
     let result = unsafe { libc::ptrace(PTRACE_GETSIGMASK, tid, 8usize, std::ptr::from_mut(&mut mask)) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(mask) }
 }
 
 /// Sets the signals that a stopped thread blocks.
 pub(crate) fn set_mask(tid: i32, mask: u64) -> io::Result<()> {
-    // SAFETY: the kernel reads the 8 bytes that it is told.
+    // SAFETY: the kernel reads the 8 bytes that are passed.
     let result = unsafe { libc::ptrace(PTRACE_SETSIGMASK, tid, 8usize, std::ptr::from_ref(&mask)) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What /proc tells of a thread that sleeps uninterruptibly: its last two words are stack and program counter.
+/// A thread in uninterruptible sleep, from /proc: the last two words are stack pointer and program counter.
 pub(crate) fn unstopped(pid: i32, tid: i32) -> Option<Thread> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
     let mut words = text.split_whitespace().rev();

@@ -164,7 +164,7 @@ fn processes_of_others_and_those_that_are_traced_are_told_in_a_line() {
     let mut command = Command::new(tracer);
     command.arg(&pid);
     let tracer = started(command);
-    let words = format!("traced already, by {}", tracer.id());
+    let words = format!("already traced by {}", tracer.id());
     one_line(&ncpu(&arguments), &words, directory.path());
     // Looked at by us it is still its tracer's.
     assert_eq!(Status::read(dumpee.pid()).unwrap().tracer, tracer.id() as i32);

@@ -1,4 +1,4 @@
-//! aarch64: cores are written; calls are not injected, as that has not been tried on such a machine.
+//! aarch64: cores are written; calls are not injected, because that was not tested on such a machine.
 
 use super::{Frame, Gadgets, General, Sets};
 
@@ -12,10 +12,11 @@ pub(crate) const CALL_LENGTH: u64 = 4;
 pub(crate) const GENERAL: usize = 34 * 8;
 /// NT_PRFPREG: here a register set of its own.
 const NT_PRFPREG: u32 = 2;
-/// Register sets beside the general ones: floating point, thread pointer, pointer authentication, SVE, tagged addresses.
+/// Register sets in addition to the general ones: floating point, thread pointer, pointer authentication,
+/// SVE, tagged addresses.
 pub(crate) const SETS: &[u32] = &[NT_PRFPREG, 0x401, 0x405, 0x406, 0x409];
 
-/// Of x0 to x30, sp, pc, pstate.
+/// Index in x0 to x30, sp, pc, pstate.
 pub(super) const SP: usize = 31;
 pub(super) const PC: usize = 32;
 
@@ -46,7 +47,7 @@ pub(crate) fn frame(_: &General, _: &Sets, _: u64, _: Gadgets) -> Option<Frame> 
     None
 }
 
-/// The registers of floating point are among the sets already.
+/// The floating-point registers are in the sets already.
 pub(crate) fn floating(_: &Sets) -> Option<&[u8]> {
     None
 }

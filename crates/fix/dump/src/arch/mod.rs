@@ -1,4 +1,4 @@
-//! What differs between processors: register sets, and how a system call is injected.
+//! Processor-specific code: register sets, and the injection of a system call.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -10,7 +10,7 @@ pub(crate) use aarch64::*;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::*;
 
-/// Where an injected call is executed.
+/// The code addresses that execute an injected call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gadgets {
     /// Instructions that execute a system call and return.
@@ -19,13 +19,13 @@ pub(crate) struct Gadgets {
     pub(crate) sigreturn: u64,
 }
 
-/// What a thread needs to restore itself, without us, after an injected call.
+/// The data from which a thread restores itself, without us, after an injected call.
 pub(crate) struct Frame {
     /// The stack pointer to execute the call with; the bytes start there.
     pub(crate) sp: u64,
-    /// Where 128 bytes of it may be used by calls.
+    /// The address of 128 bytes of it that calls may use.
     pub(crate) scratch: u64,
-    /// To be written to the stack.
+    /// The bytes to write to the stack.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -47,7 +47,7 @@ impl General {
         self.0.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// All zero but for the registers that /proc shows of a thread that does not stop.
+    /// All zero except the registers that /proc shows of a thread that does not stop.
     pub(crate) fn known(pc: u64, sp: u64) -> Self {
         let mut words = [0; GENERAL / 8];
         (words[PC], words[SP]) = (pc, sp);

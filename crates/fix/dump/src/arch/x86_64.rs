@@ -12,7 +12,7 @@ pub(crate) const CALL_LENGTH: u64 = 2;
 pub(crate) const GENERAL: usize = 27 * 8;
 /// Extended state: x87, SSE, AVX and what follows.
 const NT_X86_XSTATE: u32 = 0x202;
-/// Register sets beside the general ones.
+/// Register sets in addition to the general ones.
 pub(crate) const SETS: &[u32] = &[NT_X86_XSTATE];
 
 /// Indices into `struct user_regs_struct`.
@@ -39,7 +39,7 @@ const RSP: usize = 19;
 const SS: usize = 20;
 const FS_BASE: usize = 21;
 
-/// Errors of the kernel that ask for a restart of the interrupted call; they never reach a program.
+/// The kernel's internal errors that request a restart of the interrupted call; programs never see them.
 const ERESTARTSYS: i64 = -512;
 const ERESTARTNOINTR: i64 = -513;
 const ERESTARTNOHAND: i64 = -514;
@@ -49,34 +49,34 @@ pub(super) const PC: usize = RIP;
 pub(super) const SP: usize = RSP;
 
 impl General {
-    /// The thread's control block, which the ABI has point to itself.
+    /// The thread's control block, whose first word points to itself by the ABI.
     pub(crate) fn thread_block(&self) -> u64 {
         self.0[FS_BASE]
     }
 
-    /// These registers, made to execute a system call at `gadgets` on the stack `sp`.
+    /// These registers, set up to execute a system call at `gadgets` on the stack `sp`.
     pub(crate) fn calling(&self, gadgets: Gadgets, sp: u64, number: i64, arguments: [u64; 6]) -> Self {
         let mut words = self.0;
         words[RAX] = number as u64;
         for (register, argument) in [RDI, RSI, RDX, R10, R8, R9].into_iter().zip(arguments) {
             words[register] = argument;
         }
-        // None of an interrupted call is left that the kernel could want to restart.
+        // Clears the interrupted call, so that the kernel does not restart it.
         words[ORIG_RAX] = u64::MAX;
         words[RIP] = gadgets.call;
         words[RSP] = sp;
         Self(words)
     }
 
-    /// What the call returned, at its exit.
+    /// The result of the call, at its exit.
     pub(crate) fn result(&self) -> i64 {
         self.0[RAX] as i64
     }
 
-    /// The registers that a thread restores by itself: the kernel restarts an interrupted call from what it has in
-    /// hand, which a `rt_sigreturn` replaces, so the restart is written into them.
+    /// The registers that a thread restores by itself. The kernel restarts an interrupted call from its own
+    /// state, which `rt_sigreturn` replaces, so the restart is written into the registers.
     ///
-    /// A call that restarts with what is left of its timeout returns EINTR instead, as after any signal.
+    /// A call that restarts with the rest of its timeout returns EINTR instead, as after any signal.
     fn by_itself(&self) -> Self {
         let mut words = self.0;
         if (words[ORIG_RAX] as i64) >= 0 {
@@ -102,7 +102,7 @@ const CALL: &[u8] = &[0x0f, 0x05, 0xc3];
 const SIGRETURN: [&[u8]; 2] =
     [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05], &[0xb8, 15, 0, 0, 0, 0x0f, 0x05]];
 
-/// Looks for the gadgets in code; the positions of the first of each.
+/// Looks for the gadgets in code; returns the position of the first of each.
 pub(crate) fn find_gadgets(code: &[u8]) -> (Option<usize>, Option<usize>) {
     let find = |needle: &[u8]| code.windows(needle.len()).position(|window| window == needle);
     (find(CALL), SIGRETURN.iter().find_map(|needle| find(needle)))
@@ -114,20 +114,22 @@ const RED_ZONE: u64 = 128;
 const MAGIC1: u32 = 0x4650_5853;
 const MAGIC2: u32 = 0x4650_5845;
 
-/// Builds what the kernel would put on the stack for a signal, `struct rt_sigframe` and the extended state above it.
+/// Builds the frame that the kernel would put on the stack for a signal, `struct rt_sigframe` and the extended state
+/// above it.
 ///
-/// A thread that executes `syscall; ret` on this stack returns to `gadgets.sigreturn`, and the kernel gives it back
-/// all registers and its signal mask. None if the extended state is of an unknown form.
+/// A thread that executes `syscall; ret` on this stack returns to `gadgets.sigreturn`, and the kernel restores all
+/// registers and its signal mask. `None` if the extended state has an unknown form.
 pub(crate) fn frame(registers: &General, sets: &Sets, mask: u64, gadgets: Gadgets) -> Option<Frame> {
     let state = &sets.iter().find(|(kind, _)| *kind == NT_X86_XSTATE)?.1;
-    // Its first 512 bytes are those of FXSAVE, with the features that are enabled where programs may keep data.
+    // Its first 512 bytes are those of FXSAVE, with the enabled features in the part that programs may use
+    // for data.
     let features = u64::from_ne_bytes(state.get(464..472)?.try_into().ok()?);
     let size = u32::try_from(state.len()).ok()?;
     if size < 576 || features & 3 != 3 {
         return None;
     }
     let state_at = (registers.sp() - RED_ZONE - u64::from(size) - 4) & !63;
-    // The return address, struct ucontext, and the room of struct siginfo, which nothing reads.
+    // The return address, struct ucontext, and space for struct siginfo, which is not read.
     let context = 304;
     let sp = (state_at - 8 - context - 128) & !15;
     let mut bytes = vec![0; (state_at - sp) as usize];
@@ -137,7 +139,8 @@ pub(crate) fn frame(registers: &General, sets: &Sets, mask: u64, gadgets: Gadget
     put(0, gadgets.sigreturn);
     // UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS
     put(8, 7);
-    // The flags of an alternate stack that is not one: the kernel refuses them and leaves the thread's as it is.
+    // Flags of an alternate stack that are invalid: the kernel refuses them and leaves the thread's stack
+    // unchanged.
     put(8 + 24, 0xffff);
     let registers =
         [R8, R9, R10, R11, R12, R13, R14, R15, RDI, RSI, RBP, RBX, RDX, RAX, RCX, RSP, RIP, EFLAGS];
@@ -149,7 +152,7 @@ pub(crate) fn frame(registers: &General, sets: &Sets, mask: u64, gadgets: Gadget
     put(8 + 40 + 184, state_at);
     put(8 + 40 + 256, mask);
     bytes.extend_from_slice(state);
-    // struct _fpx_sw_bytes: what the kernel is to restore of it.
+    // struct _fpx_sw_bytes: the part that the kernel restores.
     let software = (state_at - sp) as usize + 464;
     bytes[software..software + 48].fill(0);
     bytes[software..software + 4].copy_from_slice(&MAGIC1.to_ne_bytes());
@@ -160,7 +163,7 @@ pub(crate) fn frame(registers: &General, sets: &Sets, mask: u64, gadgets: Gadget
     Some(Frame { sp, scratch: sp + 8 + context, bytes })
 }
 
-/// The registers of floating point, as NT_PRFPREG has them: the beginning of the extended state.
+/// The floating-point registers, as in NT_PRFPREG: the beginning of the extended state.
 pub(crate) fn floating(sets: &Sets) -> Option<&[u8]> {
     sets.iter().find(|(kind, _)| *kind == NT_X86_XSTATE)?.1.get(..512)
 }

@@ -1,4 +1,5 @@
-//! A copy of all memory of a core, for when it cannot be held (see `hold`): the process can go once it is made.
+//! A copy of all memory of a core, for cases in which it cannot be held (see `hold`): the process can end
+//! once it is made.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,16 +11,16 @@ use crate::memory::Memory;
 pub(super) struct Copy {
     start: *mut u8,
     length: usize,
-    /// Where the chunks begin, and the end of the last.
+    /// The offsets of the chunks, and the end of the last one.
     offsets: Vec<usize>,
     parts: Vec<Vec<Part>>,
 }
 
-// SAFETY: the memory is written only while it is made, by threads with a part each.
+// SAFETY: the memory is written only while it is made, by threads with separate parts.
 unsafe impl Sync for Copy {}
 
 impl Copy {
-    /// Copies all memory; none if there is not enough of ours.
+    /// Copies all memory; `None` if our memory is not enough.
     pub(super) fn take(layout: &Layout, memory: &Memory, threads: usize) -> Result<Option<Self>, Error> {
         let parts: Vec<_> = (0..layout.chunks()).map(|chunk| layout.filled_parts(chunk)).collect();
         let mut offsets = vec![0];
@@ -43,7 +44,7 @@ impl Copy {
         if start == libc::MAP_FAILED {
             return Ok(None);
         }
-        // SAFETY: the mapping just made. Large pages are only faster, so a refusal changes nothing.
+        // SAFETY: the mapping just made. Large pages only make it faster, so a refusal changes nothing.
         unsafe { libc::madvise(start, length, libc::MADV_HUGEPAGE) };
         let copy = Self { start: start.cast(), length, offsets, parts };
         let next = AtomicUsize::new(0);
@@ -69,7 +70,7 @@ impl Copy {
         result.map(|()| Some(copy))
     }
 
-    /// Copies the memory of a chunk; by one thread each.
+    /// Copies the memory of a chunk; each is copied by one thread.
     fn fill(&self, chunk: usize, memory: &Memory) -> Result<(), Error> {
         let ranges: Vec<(u64, u64)> = self.parts[chunk].iter().map(|part| (part.start, part.end)).collect();
         let (from, to) = (self.offsets[chunk], self.offsets[chunk + 1]);
@@ -78,12 +79,12 @@ impl Copy {
         memory.read(&ranges, buffer).map(drop)
     }
 
-    /// Fills a chunk whose holes are zeros already.
+    /// Fills a chunk whose holes are already zeros.
     pub(super) fn chunk(&self, chunk: usize, buffer: &mut [u8]) {
         let mut at = self.offsets[chunk];
         for part in &self.parts[chunk] {
             let length = (part.end - part.start) as usize;
-            // SAFETY: within the mapping, which nobody writes any more.
+            // SAFETY: within the mapping, which is no longer written.
             let bytes = unsafe { std::slice::from_raw_parts(self.start.add(at), length) };
             buffer[part.at..part.at + length].copy_from_slice(bytes);
             at += length;
@@ -93,7 +94,7 @@ impl Copy {
 
 impl Drop for Copy {
     fn drop(&mut self) {
-        // SAFETY: the mapping that was made for it.
+        // SAFETY: the mapping made for it.
         unsafe { libc::munmap(self.start.cast(), self.length) };
     }
 }

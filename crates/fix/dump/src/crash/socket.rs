@@ -1,6 +1,6 @@
-//! Crashes by a socket: since Linux 6.17 the kernel connects to a socket of ours for each (`@@` in core_pattern), asks
-//! what is to become of the core, and hands it over. It starts no program then; a server does, which runs all the time
-//! and has little to do.
+//! Crashes by a socket: since Linux 6.17 the kernel connects to our socket for each crash (`@@` in
+//! core_pattern), requests instructions for the core, and sends it. The kernel then starts no program; a
+//! small server does, which runs all the time.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -16,19 +16,19 @@ use super::{AT_A_TIME, Crash, PATTERN, SOCKET};
 use crate::Error;
 use crate::sys::{ioctl, iowr};
 
-/// core_pattern for it.
+/// core_pattern for the socket.
 pub(super) fn pattern() -> String {
     format!("@@{SOCKET}")
 }
 
-/// Whether a kernel of this release has such sockets.
+/// Whether a kernel of this release supports such sockets.
 pub(super) fn supported(release: &str) -> bool {
     let mut numbers =
         release.split(|c: char| !c.is_ascii_digit()).map(|word| word.parse::<u32>().unwrap_or(0));
     (numbers.next(), numbers.next()) >= (Some(6), Some(17))
 }
 
-/// Makes the socket, in place of an older one, and starts `program` as its server.
+/// Makes the socket, replacing an older one, and starts `program` as its server.
 pub(super) fn start(program: &Path) -> Result<(), Error> {
     let partial = format!("{SOCKET}.partial");
     if let Some(directory) = Path::new(SOCKET).parent() {
@@ -39,7 +39,7 @@ pub(super) fn start(program: &Path) -> Result<(), Error> {
         _ => {}
     }
     let listener = UnixListener::bind(&partial).map_err(|e| Error::file(&partial, e))?;
-    // The kernel connects as root; nobody else should.
+    // Only the kernel should connect, which does so as root.
     fs::set_permissions(&partial, fs::Permissions::from_mode(0o600)).map_err(|e| Error::file(&partial, e))?;
     fs::rename(&partial, SOCKET).map_err(|e| Error::file(SOCKET, e))?;
     Command::new(program)
@@ -54,23 +54,24 @@ pub(super) fn start(program: &Path) -> Result<(), Error> {
 }
 
 /// The server: starts this program again for each crash, with the connection as its standard input. Ends once
-/// core_pattern is not the socket's any more, another server has taken its place, or with `stop`, by which crashes go
-/// through a pipe.
+/// core_pattern no longer names the socket, another server has replaced it, or `stop` is set, which sends
+/// crashes through a pipe.
 ///
 /// # Errors
-/// Standard input is not a socket that listens.
+/// Standard input is not a listening socket.
 pub fn serve(stop: &AtomicBool) -> Result<(), Error> {
     let program = std::env::current_exe().map_err(|e| Error::call("finding out where ncpu is", e))?;
-    // SAFETY: standard input is the socket, and nothing else here uses it.
+    // SAFETY: standard input is the socket, and no other code here uses it.
     let listener = unsafe { UnixListener::from_raw_fd(io::stdin().as_raw_fd()) };
     listener.set_nonblocking(true).map_err(|e| Error::call("listening", e))?;
-    // SAFETY: no arguments. Whoever installed it may close the terminal.
+    // SAFETY: no arguments. The user who installed it may close the terminal.
     unsafe { libc::setsid() };
-    // It has no memory worth freeing, and without it no crash leaves a dump. Where it is refused it is like any other.
+    // It has little memory to free, and without it crashes leave no dump. If this is refused it has the usual
+    // priority.
     let _ = fs::write("/proc/self/oom_score_adj", "-1000");
     let own = fs::metadata(SOCKET).map_err(|e| Error::file(SOCKET, e))?.ino();
     let mut handlers: Vec<Child> = Vec::new();
-    // Installed, the pattern is written only after the server was started.
+    // The installation writes the pattern only after it has started the server.
     let mut seen = false;
     let mut rounds = 0;
     loop {
@@ -90,7 +91,7 @@ pub fn serve(stop: &AtomicBool) -> Result<(), Error> {
         handlers.retain_mut(|handler| matches!(handler.try_wait(), Ok(None)));
         while let Ok((connection, _)) = listener.accept() {
             if handlers.len() >= AT_A_TIME {
-                super::tell(&format!("ncpu: a crash left no core: {AT_A_TIME} are handled already"), None);
+                super::report(&format!("ncpu: a crash left no core: {AT_A_TIME} are handled already"), None);
                 continue;
             }
             let handler = Command::new(&program)
@@ -102,7 +103,7 @@ pub fn serve(stop: &AtomicBool) -> Result<(), Error> {
             match handler {
                 Ok(handler) => handlers.push(handler),
                 Err(e) => {
-                    super::tell(&format!("ncpu: a crash left no core: {}: {e}", program.display()), None)
+                    super::report(&format!("ncpu: a crash left no core: {}: {e}", program.display()), None)
                 }
             }
         }
@@ -135,23 +136,23 @@ const INFO_CREDENTIALS: u64 = 1 << 1;
 const INFO_COREDUMP: u64 = 1 << 4;
 /// The process is dying with a core.
 const COREDUMPED: u32 = 1 << 0;
-/// It may be its owner's.
+/// Its owner may have the dump.
 const COREDUMP_USER: u32 = 1 << 2;
 
 // linux/coredump.h
 const KERNEL: u64 = 1 << 0;
 const WAIT: u64 = 1 << 3;
-/// What is sent of `struct coredump_ack`: its size, nothing, what is wanted.
+/// The bytes sent of `struct coredump_ack`: its size, a zero, the mask.
 const ACK: usize = 16;
 
-/// Reads from the connection that is standard input who has crashed, and asks the kernel for the core. What is read after
-/// this is the core, and the process is there until the connection is closed.
+/// Reads from the connection on standard input which process has crashed, and requests the core from the
+/// kernel. The core follows in the same connection, and the process exists until it is closed.
 pub(super) fn take(connection: &mut UnixStream) -> Result<Crash, Error> {
     let error = |e| Error::call("talking to the kernel", e);
     connection.set_read_timeout(Some(Duration::from_secs(10))).map_err(error)?;
     let mut fd = 0i32;
     let mut length = size_of::<i32>() as u32;
-    // SAFETY: the kernel writes a descriptor to `fd`, whose size it is told.
+    // SAFETY: the kernel writes a descriptor to `fd`, whose size is passed.
     let got = unsafe {
         libc::getsockopt(
             connection.as_raw_fd(),
@@ -164,7 +165,7 @@ pub(super) fn take(connection: &mut UnixStream) -> Result<Crash, Error> {
     if got < 0 {
         return Err(Error::last("SO_PEERPIDFD"));
     }
-    // SAFETY: the kernel has just made it and nobody else has it.
+    // SAFETY: the kernel has just made it, and no other code has it.
     let pidfd = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut info = PidInfo { mask: INFO_PID | INFO_CREDENTIALS | INFO_COREDUMP, ..PidInfo::default() };
     ioctl(pidfd.as_raw_fd(), PIDFD_GET_INFO, &mut info).map_err(|e| Error::call("PIDFD_GET_INFO", e))?;
@@ -172,14 +173,14 @@ pub(super) fn take(connection: &mut UnixStream) -> Result<Crash, Error> {
         return Err(Error::Unsupported(format!("process {} connected, and does not crash", info.tgid)));
     }
 
-    // Size of the question and of the longest answer, and all answers that it knows.
+    // Size of the request and of the longest answer, and all known answers.
     let mut request = [0; 16];
     connection.read_exact(&mut request).map_err(error)?;
     let word = |at: usize| u64::from_ne_bytes(request[at..at + 8].try_into().unwrap_or_default());
     let (size, size_ack) = (word(0) as u32 as usize, (word(0) >> 32) as usize);
     if !(request.len()..=4096).contains(&size) || size_ack < ACK || word(8) & (KERNEL | WAIT) != KERNEL | WAIT
     {
-        return Err(Error::Unsupported("the kernel asks in a way that is not known".into()));
+        return Err(Error::Unsupported("the kernel's request has an unknown form".into()));
     }
     let mut rest = vec![0; size - request.len()];
     connection.read_exact(&mut rest).map_err(error)?;
@@ -191,14 +192,14 @@ pub(super) fn take(connection: &mut UnixStream) -> Result<Crash, Error> {
     connection.read_exact(&mut mark).map_err(error)?;
     if mark != [0; 4] {
         return Err(Error::Unsupported(format!(
-            "the kernel did not take our answer: {}",
+            "the kernel rejected our answer: {}",
             u32::from_ne_bytes(mark)
         )));
     }
     let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
     Ok(Crash {
         pid: info.tgid as i32,
-        // The first note tells it.
+        // The first note contains it.
         signal: 0,
         uid: info.ruid,
         gid: info.rgid,

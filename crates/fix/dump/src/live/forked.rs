@@ -18,7 +18,7 @@ use crate::target::{self, Mapping};
 use crate::trace::{Stop, Thread};
 
 impl Subject<'_> {
-    /// A snapshot by a copy of the process, which stands still until it is written.
+    /// A snapshot by a copy of the process, which is stopped until it is written.
     pub(super) fn forked(
         &mut self,
         output: &mut Output,
@@ -27,9 +27,9 @@ impl Subject<'_> {
     ) -> Result<Summary, Attempt> {
         let before = target::mappings(self.pid)?;
         let pages = PageMap::open(self.pid)?;
-        let huge = Huge::of(&pages)?;
+        let huge = Huge::find(&pages)?;
         let injector = Injector::find(&self.status, &self.memory, &before)?;
-        // A dump is possible without the reaper; a copy may then leave its number where ncpu is killed.
+        // A dump works without the reaper; the copy may then stay a zombie if ncpu is killed.
         let mut reaper =
             self.options.reaper.as_deref().and_then(|program| Reaper::start(program, self.pid).ok());
         let began = Instant::now();
@@ -43,7 +43,7 @@ impl Subject<'_> {
         let mut released = standing.release();
         let stopped = began.elapsed();
 
-        // The process runs again; all that follows looks at the copy.
+        // The process runs again; the rest reads the copy.
         let process = std::mem::replace(&mut self.memory, Arc::new(Memory::open(twin.pid)?));
         let result = self.write_copy(&twin, &before, threads, stopped, output, progress, stop, &mut || {
             if !released {
@@ -56,7 +56,7 @@ impl Subject<'_> {
         self.memory = process;
         let mut summary = result?;
         if let Err(e) = ended {
-            summary.notes.push(format!("the number of the copy stays until the process ends: {e}"));
+            summary.notes.push(format!("the copy stays a zombie until the process ends: {e}"));
         }
         summary.notes.extend(huge.mend(self.pid, &pages, stop));
         Ok(summary)
@@ -77,7 +77,7 @@ impl Subject<'_> {
     ) -> Result<Summary, Error> {
         let mappings = target::mappings(twin.pid)?;
         let mut chosen = choose(twin.pid, &mappings, &self.options.exclude, &self.memory)?;
-        // The copy's page tables do not have what is shared; those of the process do.
+        // The copy's page tables lack shared memory; those of the process have it.
         let pages = PageMap::open(self.pid)?;
         for chosen in chosen.iter_mut().filter(|c| c.stored > 0 && c.mapping.shared && c.ranges.is_none()) {
             let mut ranges = Ranges::new();

@@ -1,5 +1,5 @@
-//! `lockutil -n NCPU [--elapsed S] [--all] [--record DIR] FILE`: the CPU-util of every busy-wait in
-//! a file of lockstat output; `--all` shows every event, `--record` keeps them as a recording.
+//! `lockutil -n NCPU [--elapsed S] [--all] [--record DIR] FILE`: the CPU-util of every busy-wait in a file of
+//! lockstat output. `--all` shows every event, `--record` stores them as a recording.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

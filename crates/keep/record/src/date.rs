@@ -1,6 +1,6 @@
-//! Dates for people.
+//! Dates in readable form.
 
-/// Seconds since 1970 as `2025-01-31 12:00:59 UTC`; empty where no date of ours.
+/// Seconds since 1970 as `2025-01-31 12:00:59 UTC`; empty if out of range.
 pub fn utc(unix: f64) -> String {
     if !(0.0..253_402_300_800.0).contains(&unix) {
         return String::new();

@@ -1,4 +1,4 @@
-//! Tables of one name put together.
+//! Combines tables of one name.
 
 use std::sync::Arc;
 
@@ -8,20 +8,20 @@ use ncpu_table::{Column, Table};
 
 use crate::{Error, Result};
 
-/// The rows under the schema the table began with: one stream has one schema, and a table that was
-/// renamed or projected may carry other metadata of its own.
+/// The rows under the schema that the table began with: one stream has one schema, and a renamed or projected
+/// table may have other metadata.
 pub(crate) fn with_schema(table: &Table, schema: &SchemaRef) -> Result<RecordBatch> {
     RecordBatch::try_new(Arc::clone(schema), table.batch().columns().to_vec())
         .map_err(|e| Error::table(table.name(), e))
 }
 
-/// The next rows of a table that began with these columns: the same columns in the same order, null where the rows lack
-/// one, then columns that are new.
+/// The next rows of a table that began with these columns: the same columns in the same order, null where the
+/// rows lack one, then new columns.
 pub(crate) fn like(first: &[Column], next: &Table) -> Result<Table> {
     next.with_columns(first).map_err(|_| unlike(first, next))
 }
 
-/// A table cannot go on with these rows.
+/// The error if a table cannot continue with these rows.
 pub(crate) fn unlike(first: &[Column], next: &Table) -> Error {
     let names = |columns: &[Column]| {
         columns.iter().map(|c| format!("{} ({:?})", c.name, c.ty)).collect::<Vec<_>>().join(", ")

@@ -1,9 +1,9 @@
 //! A recording on disk: write, recover, verify, read, import.
 //!
-//! A recording is a directory `NAME.ncpu/` with a `manifest.json` and a Parquet file per table. While
-//! it is being written each table is an append-only Arrow IPC stream that is flushed every interval,
-//! so that kill -9 or power loss costs at most the last one; [`Recording::open`] recovers it and says
-//! so. `docs/recording.md` describes the files for other readers.
+//! A recording is a directory `NAME.ncpu/` with a `manifest.json` and a Parquet file per table. While it is
+//! being written each table is an append-only Arrow IPC stream that is flushed every interval, so that kill
+//! -9 or power loss costs at most the last one; [`Recording::open`] recovers it and adds a note.
+//! `docs/recording.md` describes the files for other readers.
 //!
 //! ```
 //! use ncpu_record::{Manifest, Recording, Writer};
@@ -62,7 +62,7 @@ pub use stream::recover as recover_stream;
 pub use whole::Whole;
 pub use write::Writer;
 
-/// What can go wrong with a recording. Every message names the file or directory it is about.
+/// Errors of a recording. Every message names the file or directory.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The system refused an operation.
@@ -70,39 +70,39 @@ pub enum Error {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// A recording is never written over.
-    #[error("{} already holds a recording: choose another name, or remove it first", .0.display())]
+    /// A recording is never overwritten.
+    #[error("{} already holds a recording; choose another name, or remove it first", .0.display())]
     Exists(PathBuf),
     /// A directory of other files is not made into a recording.
-    #[error("{} is not empty and no recording: name a new directory", .0.display())]
+    #[error("{} is neither empty nor a recording; expected a new directory", .0.display())]
     NotEmpty(PathBuf),
-    /// Recordings that follow one another, and are deleted by their age, have a directory of their own.
-    #[error("{} holds other things ({other}): name a directory for these recordings alone, new or empty", path.display())]
+    /// Recordings that follow one another, and are deleted by their age, need a separate directory.
+    #[error("{} holds other files ({other}); expected a new or empty directory for these recordings alone", path.display())]
     Foreign {
         /// The directory.
         path: PathBuf,
         /// One of them.
         other: String,
     },
-    /// There is no `manifest.json`.
+    /// The directory has no `manifest.json`.
     #[error("{} is not a recording: it has no manifest.json", .0.display())]
     NotARecording(PathBuf),
-    /// The manifest does not say what a manifest says.
+    /// The manifest is malformed.
     #[error("{}: {reason}; the recording's tables may still be read with any Parquet engine", path.display())]
     Manifest {
         /// The manifest.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// A newer `ncpu` wrote the recording.
     #[error(
-        "{}: recording format {found} is newer than {FORMAT}, the newest this ncpu {} reads: use a newer ncpu",
+        "{}: recording format {found} is newer than {FORMAT}, the newest this ncpu {} reads; use a newer ncpu",
         path.display(), env!("CARGO_PKG_VERSION")
     )]
     NewerFormat {
@@ -111,25 +111,25 @@ pub enum Error {
         /// The format it names.
         found: u64,
     },
-    /// The writer was cut off, so the manifest has no checksums yet.
-    #[error("{} was not finished, so there are no checksums to verify; opening it recovers what there is", .0.display())]
+    /// The writer was interrupted, so the manifest has no checksums yet.
+    #[error("{} is unfinished and has no checksums to verify; opening it recovers the written part", .0.display())]
     Unfinished(PathBuf),
-    /// A file the manifest lists is gone.
-    #[error("{} is missing, though the manifest lists it: copy the whole directory", .0.display())]
+    /// A file in the manifest's list does not exist.
+    #[error("{} is missing, though the manifest lists it; copy the whole directory", .0.display())]
     Missing(PathBuf),
-    /// A file is not what was written.
+    /// A file differs from the written one.
     #[error("{} is damaged: {reason}; take it from a good copy of the recording", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// How it differs from what was written.
+        /// The difference.
         reason: String,
     },
     /// Another process writes recordings to the directory.
-    #[error("{} is written to by another ncpu watch: stop it, or name another directory", .0.display())]
+    #[error("{} is written to by another ncpu watch; stop it, or name another directory", .0.display())]
     Taken(PathBuf),
-    /// A table's name becomes a file's name.
-    #[error("`{0}` cannot name a table of a recording: use 1 to 64 of a-z A-Z 0-9 _ -")]
+    /// A table's name becomes a file name.
+    #[error("`{0}` cannot name a table of a recording; expected 1 to 64 of a-z A-Z 0-9 _ -")]
     TableName(String),
     /// A table keeps its columns for the length of a recording.
     #[error("table `{table}` began with columns {was} and cannot go on with {now}")]
@@ -138,15 +138,15 @@ pub enum Error {
         table: String,
         /// The columns it began with.
         was: String,
-        /// The columns it was given.
+        /// The columns of the new rows.
         now: String,
     },
-    /// A table could not be encoded or put together.
+    /// A table could not be encoded or combined.
     #[error("table `{table}`: {reason}")]
     Table {
         /// The table.
         table: String,
-        /// What Arrow or Parquet said.
+        /// The error of Arrow or Parquet.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The machine in a manifest.
+//! The description of the machine in a manifest.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one. Read when the observation is over, so as to cost it nothing.
+    /// This machine. To be read after the observation, so that it costs the observation nothing.
     pub fn here() -> Machine {
         let topology = Topology::read(Path::new("/")).ok();
         let model = |t: &Topology| t.packages.iter().find_map(|p| p.model.clone());
@@ -23,14 +23,14 @@ impl Machine {
         }
     }
 
-    /// Puts it into a manifest.
+    /// Adds it to a manifest.
     pub fn put(&self, manifest: &mut Manifest) {
         manifest.cpu_model.clone_from(&self.cpu_model);
         manifest.shape.clone_from(&self.shape);
     }
 }
 
-/// How the CPUs lie; `None` where packages or cores are not alike.
+/// The arrangement of the CPUs; `None` if packages or cores differ.
 fn shape(topology: &Topology) -> Option<Shape> {
     let of = |package: &CpuSet| -> Option<Vec<Vec<u32>>> {
         let cores: Vec<&CpuSet> =
@@ -48,7 +48,7 @@ fn shape(topology: &Topology) -> Option<Shape> {
     }
     let list = |cores: &[Vec<u32>], strand: usize| {
         let cpus: Vec<u32> = cores.iter().map(|c| c[strand]).collect();
-        // A list of the kernel's is in the order of its CPUs.
+        // The kernel's lists are in the order of CPUs.
         cpus.is_sorted().then(|| cpus.into_iter().collect::<CpuSet>().to_list())
     };
     let lists = |cores: &Vec<Vec<u32>>| (0..strands).map(|s| list(cores, s)).collect::<Option<Vec<String>>>();

@@ -1,4 +1,4 @@
-//! `manifest.json`: what was recorded, where, and the checksum of each file.
+//! `manifest.json`: the recorded command, the machine, and the checksum of each file.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,22 +13,22 @@ use sha2::{Digest, Sha256};
 
 use crate::{Error, Result};
 
-/// The format this version writes and the newest it reads.
+/// The format that this version writes, and the newest that it reads.
 pub const FORMAT: u32 = 1;
 
 pub(crate) const MANIFEST: &str = "manifest.json";
 
-/// Bytes of a manifest that are read at most.
+/// The most bytes of a manifest that are read.
 const MOST: u64 = 16 << 20;
 
-/// Bytes of the names of host, kernel and processor, at most.
+/// The most bytes of the names of host, kernel and processor.
 const LONGEST_NAME: usize = 1024;
 
-/// Notes, and bytes of one, at most.
+/// The most notes, and bytes of one.
 const MOST_NOTES: usize = 200;
 const LONGEST_NOTE: usize = 4096;
 
-/// What a recording says of itself. Fields a newer writer added are ignored.
+/// The description of a recording. Fields added by a newer writer are ignored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Version of the layout: [`FORMAT`].
@@ -36,10 +36,10 @@ pub struct Manifest {
     /// Version of the tables' columns and words: [`ncpu_schema::VERSION`].
     #[serde(default = "first")]
     pub schema: u32,
-    /// What it is a recording of; `None` in recordings made before manifests said so.
+    /// The kind of recording; `None` in recordings made before manifests contained it.
     #[serde(default, with = "purpose", skip_serializing_if = "Option::is_none")]
     pub kind: Option<Purpose>,
-    /// What the observer could see, where that was not everything.
+    /// The observer's view, if it was limited.
     #[serde(default, with = "view", skip_serializing_if = "Option::is_none")]
     pub view: Option<View>,
     /// The `ncpu` that wrote it.
@@ -48,25 +48,27 @@ pub struct Manifest {
     pub created_unix: f64,
     /// Host name (`/proc/sys/kernel/hostname`).
     pub host: String,
-    /// What tells the machine from others although its host name may change: a hash of `/etc/machine-id`, which itself
-    /// is not to be shown around. `None` where there is none, and in recordings made before manifests said so.
+    /// An identifier of the machine that is independent of its host name: a hash of `/etc/machine-id`, which
+    /// itself should stay private. `None` if there is none, and in recordings made before manifests contained
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
     /// Kernel release (`/proc/sys/kernel/osrelease`).
     pub kernel: String,
-    /// Model of the first CPU, as the machine names it; empty where it has none.
+    /// Model of the first CPU, as the machine names it; empty if unknown.
     pub cpu_model: String,
     /// Online CPUs at the start.
     pub cpus: u64,
-    /// How they lie; `None` where packages or cores are not alike, and in recordings made before manifests said so.
+    /// Their arrangement; `None` if packages or cores differ, and in recordings made before manifests
+    /// contained it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<Shape>,
     /// The command that was run or watched, argument by argument.
     pub command: Vec<String>,
-    /// The throughput that the command told, where it was asked for one (`run --metric`).
+    /// The throughput that the command printed, if it was requested (`run --metric`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput: Option<Throughput>,
-    /// What the machine's owner calls it: labels, for `ncpu fleet` to group by.
+    /// Labels given by the machine's owner, for grouping in `ncpu fleet`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// Its place among recordings that follow one another (`watch --rotate`).
@@ -82,18 +84,18 @@ pub struct Manifest {
     /// The Parquet files by name; empty until the writer finishes.
     #[serde(default)]
     pub files: BTreeMap<String, FileEntry>,
-    /// What a reader should be told: drops, missing sources, hotplug.
+    /// Notes for the user: drops, missing sources, hotplug.
     #[serde(default)]
     pub notes: Vec<String>,
 }
 
-/// The number `format` of a manifest that could not be read. Nothing else of it is kept.
+/// The number `format` of an unreadable manifest. Nothing else of it is kept.
 #[derive(Deserialize)]
 struct Probe {
     format: Option<u64>,
 }
 
-/// How the CPUs of a machine lie whose packages are alike, and whose cores are.
+/// The arrangement of the CPUs of a machine whose packages and cores are all alike.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     /// Packages.
@@ -102,29 +104,30 @@ pub struct Shape {
     pub cores: u32,
     /// Strands of a core.
     pub strands: u32,
-    /// For each package the CPUs that are its cores' first strands, those that are their second ones, and so on: lists as
-    /// the kernel writes them, all in the order of the cores. Empty for one package whose cores have one strand each.
+    /// For each package a list of the first strands of its cores, one of the second strands, and so on, in
+    /// the kernel's list format, all in the order of the cores. Empty for one package whose cores have one
+    /// strand each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<Vec<String>>,
 }
 
-/// What a command told of its own throughput.
+/// The throughput that a command printed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
-    /// What it is called: the pattern that found it.
+    /// Its name: the pattern that found it.
     pub metric: String,
-    /// Units of work a second, above 0.
+    /// Units of work per second, above 0.
     pub per_second: f64,
 }
 
 /// A recording's place among those that follow one another without a gap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Place {
-    /// Counts up, whatever the clock does.
+    /// Counts up, independently of the clock.
     pub number: u64,
-    /// Which boot of the machine it began in (`/proc/sys/kernel/random/boot_id`).
+    /// The boot of the machine in which it began (`/proc/sys/kernel/random/boot_id`).
     pub boot: String,
-    /// Seconds from that boot to the start, those spent suspended too: a clock that nobody sets.
+    /// Seconds from that boot to the start, including suspended ones: a clock that is never set.
     pub booted_s: f64,
 }
 
@@ -139,23 +142,23 @@ pub struct FileEntry {
     pub sha256: String,
 }
 
-/// The machine of an ID file, as manifests name it.
+/// The machine identifier from an ID file, in the manifest's form.
 fn machine(file: &Path) -> Option<String> {
     let text = fs::read_to_string(file).ok()?;
     let id = text.trim();
-    // A machine that is being installed has an empty file, or this word.
+    // During installation the file is empty, or contains this word.
     let known = id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit());
     known.then(|| {
         crate::digest::hex(Sha256::new().chain_update("ncpu machine ").chain_update(id))[..32].into()
     })
 }
 
-/// The schema of recordings made before manifests named one.
+/// The schema of recordings made before manifests contained it.
 fn first() -> u32 {
     1
 }
 
-/// A module that keeps a word of the schema as its name.
+/// A module that stores a word of the schema by its name.
 macro_rules! word {
     ($(#[doc = $doc:literal])+ $module:ident: $word:ident) => {
         $(#[doc = $doc])+
@@ -186,8 +189,8 @@ word! {
 }
 
 impl Manifest {
-    /// A manifest that begins now on this machine: host and kernel are read from `/proc`; the CPU
-    /// model is left empty for the caller, who knows the machine.
+    /// A manifest that begins now on this machine: host and kernel are read from `/proc`. The CPU model is
+    /// left empty for the caller.
     pub fn new(kind: Purpose, cpus: u64, command: Vec<String>, interval_s: f64) -> Manifest {
         let proc = |name: &str| {
             let text = fs::read_to_string(Path::new("/proc/sys/kernel").join(name));
@@ -227,7 +230,7 @@ impl Manifest {
         let mut manifest = match serde_json::from_str::<Manifest>(text) {
             Ok(manifest) if (1..=FORMAT).contains(&manifest.format) => manifest,
             parsed => {
-                // The format is told first: a newer one may differ in any other field.
+                // The format is checked first: a newer one may differ in every other field.
                 let object = text.trim_start().starts_with('{');
                 let format = match serde_json::from_str::<Probe>(text) {
                     Ok(probe) => probe.format.filter(|_| object),
@@ -244,7 +247,7 @@ impl Manifest {
                 });
             }
         };
-        // Each is printed on a line.
+        // Each of them is printed on a line.
         let names = [&manifest.ncpu_version, &manifest.host, &manifest.kernel, &manifest.cpu_model];
         if let Some(long) = names.into_iter().find(|name| name.len() > LONGEST_NAME) {
             return Err(wrong(format!("a name of {} bytes", long.len())));
@@ -269,7 +272,7 @@ impl Manifest {
     /// Reads the manifest of a recording without its tables.
     ///
     /// # Errors
-    /// It is missing, cannot be read or parsed, or is of a newer format.
+    /// It is missing, cannot be read or parsed, or has a newer format.
     pub fn read(dir: &Path) -> Result<Manifest> {
         match Dir::open(dir) {
             Ok(held) => Ok(Manifest::read_in(&held)?.0),
@@ -278,7 +281,7 @@ impl Manifest {
         }
     }
 
-    /// The manifest in a directory, and its text.
+    /// The manifest of a directory, and its text.
     pub(crate) fn read_in(dir: &Dir) -> Result<(Manifest, String)> {
         let path = dir.path().join(MANIFEST);
         match dir.read(MANIFEST, MOST) {
@@ -292,7 +295,7 @@ impl Manifest {
         }
     }
 
-    /// Puts the manifest in place whole or not at all.
+    /// Writes the manifest whole or not at all.
     pub(crate) fn write(&self, dir: &Dir, mode: u32) -> Result<()> {
         let text = serde_json::to_string_pretty(self)
             .map_err(|e| Error::Manifest { path: dir.path().join(MANIFEST), reason: e.to_string() })?;
@@ -305,19 +308,19 @@ impl Manifest {
             dir.sync()
         };
         write().map_err(|e| {
-            // On a full disk every byte given back helps the next reader.
+            // On a full disk every freed byte helps the next reader.
             let _ = dir.remove(temporary(MANIFEST));
             Error::io(&dir.path().join(MANIFEST), "write", e)
         })
     }
 }
 
-/// The name under which a file is written.
+/// The name of a file while it is being written.
 pub(crate) fn temporary(name: &str) -> String {
     format!("{name}.tmp")
 }
 
-/// Begins a file under its temporary name. One that a writer which was cut off has left is removed first.
+/// Starts a file under its temporary name, after removing the leftover of an interrupted writer.
 pub(crate) fn begin(dir: &Dir, name: &str, mode: u32) -> io::Result<File> {
     match dir.create(temporary(name), mode) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
@@ -328,7 +331,7 @@ pub(crate) fn begin(dir: &Dir, name: &str, mode: u32) -> io::Result<File> {
     }
 }
 
-/// The table whose file this is: `locks` of `locks.parquet`; `None` for any other name.
+/// The table stored in this file: `locks` for `locks.parquet`; `None` for any other name.
 pub(crate) fn table_of<'a>(file: &'a str, suffix: &str) -> Option<&'a str> {
     file.strip_suffix(suffix).filter(|t| is_table_name(t))
 }
@@ -358,7 +361,7 @@ mod tests {
         assert_eq!(parse(&old).unwrap(), Manifest { schema: 1, kind: None, ..manifest.clone() });
         let more = text.replacen('{', r#"{"colour":"red","#, 1);
         assert_eq!(parse(&more).unwrap(), manifest);
-        // Manifests before this one did not tell how CPUs lie.
+        // Earlier manifests lack the arrangement of CPUs.
         assert!(!text.contains("shape"), "{text}");
         let cpus = vec![vec!["0-7".into(), "8-15".into()]];
         manifest.shape = Some(Shape { packages: 1, cores: 8, strands: 2, cpus });

@@ -1,4 +1,4 @@
-//! Reading a recording, whole or cut off.
+//! Reading a recording, whether finished or interrupted.
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
@@ -20,24 +20,24 @@ use crate::{Error, FileEntry, Manifest, Result, Writer};
 /// A recording in memory: read from disk by [`Recording::open`] or gathered live by [`crate::Gather`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recording {
-    /// What was recorded.
+    /// The manifest.
     pub manifest: Manifest,
-    /// What messages call it: its path, or `this observation`.
+    /// Its name in messages: its path, or `this observation`.
     pub name: String,
     /// The tables by name.
     pub tables: BTreeMap<String, Table>,
     /// Tables that were recovered because the writer did not finish; they may lack the last interval.
     pub recovered: Vec<String>,
-    /// What the reader should know: bytes dropped in recovery, files ignored.
+    /// Notes for the user: bytes dropped in recovery, ignored files.
     pub notes: Vec<String>,
-    /// What was read of it; nothing where that is all.
+    /// The selected tables; `None` for all.
     pub selection: Option<Selection>,
 }
 
-/// Tables by name, and their columns that are read; of those without a list all.
+/// Tables by name, and the columns to read; an empty list is all columns.
 pub type Selection = &'static [(&'static str, &'static [&'static str])];
 
-/// The columns of a table that are selected; nothing where that is all.
+/// The selected columns of a table; `None` for all.
 fn selected(selection: Option<Selection>, table: &str) -> Option<&'static [&'static str]> {
     let (_, columns) = selection?.iter().find(|(name, _)| *name == table)?;
     (!columns.is_empty()).then_some(*columns)
@@ -62,7 +62,7 @@ impl Tables for Recording {
 }
 
 impl Recording {
-    /// A recording without tables, in memory, which nothing can cut short.
+    /// A recording in memory without tables; it cannot be interrupted.
     pub fn new(manifest: Manifest) -> Recording {
         Recording {
             manifest: Manifest { complete: true, ..manifest },
@@ -74,7 +74,7 @@ impl Recording {
         }
     }
 
-    /// A recording in which nothing was seen but for an empty table: its views have the columns that they will have.
+    /// A recording without data except an empty table: its views have their usual columns.
     pub fn empty(purpose: Purpose, table: Table) -> Recording {
         Recording::new(Manifest::new(purpose, 1, Vec::new(), 1.0)).with(table)
     }
@@ -85,7 +85,7 @@ impl Recording {
         self
     }
 
-    /// What it is a recording of. For recordings made before manifests said so, the tables decide.
+    /// The kind of recording. For recordings made before manifests contained it, the tables decide.
     pub fn purpose(&self) -> Purpose {
         let has = |name: &str| self.tables.contains_key(name);
         self.manifest.kind.unwrap_or_else(|| match () {
@@ -96,13 +96,12 @@ impl Recording {
         })
     }
 
-    /// Reads a recording. Each file is checked against its checksum; if the writer did not finish,
-    /// each stream is read up to where it was cut off, and [`Recording::recovered`] and
-    /// [`Recording::notes`] say so.
+    /// Reads a recording. Each file is checked against its checksum. If the writer did not finish, each
+    /// stream is read up to its cut, and [`Recording::recovered`] and [`Recording::notes`] say so.
     ///
     /// # Errors
-    /// The directory is no recording or of a newer format, or a file is missing or damaged; the
-    /// error names the file.
+    /// The directory is not a recording or has a newer format, or a file is missing or damaged; the error
+    /// names the file.
     pub fn open(dir: &Path) -> Result<Recording> {
         Opened::open(dir)?.tables(None)
     }
@@ -110,8 +109,7 @@ impl Recording {
     /// Checks every file of a recording against the manifest without decoding it.
     ///
     /// # Errors
-    /// As [`Recording::open`]; also when the writer did not finish, as there is nothing to check
-    /// against.
+    /// As [`Recording::open`]; also if the writer did not finish, because then there are no checksums.
     pub fn verify(dir: &Path) -> Result<Manifest> {
         let Opened { dir, manifest, .. } = Opened::open(dir)?;
         if !manifest.complete {
@@ -135,7 +133,7 @@ impl Recording {
         writer.finish()
     }
 
-    /// Until when the tables go, in seconds from the start; `None` where no table has times.
+    /// The latest time in the tables, in seconds from the start; `None` if no table has times.
     pub fn until(&self) -> Option<f64> {
         let times = |t: &Table| (0..t.num_rows()).filter_map(|r| t.number(r, "t")).reduce(f64::max);
         self.tables.values().filter_map(times).reduce(f64::max)
@@ -148,14 +146,14 @@ impl Recording {
         if self.manifest.complete {
             return self.manifest.files.contains_key(name);
         }
-        // Unfinished: the streams, and Parquet files of a finish that did not come to its end.
+        // Unfinished: the streams, and Parquet files of an interrupted finish.
         let left = name.strip_suffix(".tmp").unwrap_or(name);
         table_of(name, STREAM).is_some() || left == MANIFEST || table_of(left, PARQUET).is_some()
     }
 
-    /// Gives the tables of recordings before version 3 of the schema their names of today: `counters` were an
-    /// interval's events, `hardware` what processors count. Told apart by their columns, so that a recording that
-    /// was read and written again keeps its tables.
+    /// Gives the tables of recordings before version 3 of the schema their present names: `counters` were an
+    /// interval's events, `hardware` the processors' counts. Their columns distinguish them, so a recording
+    /// that was read and written again keeps its tables.
     fn rename_old_tables(&mut self) {
         let per_interval = |table: &Table| table.columns().iter().all(|c| c.name != "CPU");
         if self.tables.get("counters").is_some_and(per_interval) {
@@ -167,12 +165,12 @@ impl Recording {
         }
     }
 
-    /// Leaves out numbers that nothing can have, as a recording of another machine may hold them.
+    /// Removes impossible numbers, which a recording of another machine may contain.
     fn leave_impossible_out(&mut self) -> Result<()> {
         for (name, table) in std::mem::take(&mut self.tables) {
             let (table, count) = table.possible().map_err(|e| Error::table(&name, e))?;
             if count > 0 {
-                self.notes.push(format!("table {name}: {count} numbers are impossible: left out"));
+                self.notes.push(format!("table {name}: {count} impossible numbers were left out"));
             }
             self.tables.insert(name, table);
         }
@@ -181,7 +179,7 @@ impl Recording {
 
     fn read_files(&mut self, dir: &Dir, budget: &mut Budget) -> Result<()> {
         for (name, entry) in &self.manifest.files {
-            // `parse` let no other name through.
+            // `parse` rejects every other name.
             let Some(table) = table_of(name, PARQUET).filter(|t| wanted(self.selection, t)) else { continue };
             let path = dir.path().join(name);
             let bytes = checked(dir, name, entry, Some(budget))?;
@@ -220,13 +218,13 @@ impl Recording {
     }
 }
 
-/// A recording whose manifest has been read, and no table yet.
+/// A recording with its manifest read, but no table yet.
 #[derive(Debug)]
 pub struct Opened {
     dir: Dir,
-    /// What was recorded.
+    /// The manifest.
     pub manifest: Manifest,
-    /// The manifest as it is written. It holds the checksum of each file, so it stands for the whole recording.
+    /// The text of the manifest. It contains the checksum of each file, so it identifies the whole recording.
     pub text: String,
 }
 
@@ -234,19 +232,19 @@ impl Opened {
     /// Reads the manifest of a recording.
     ///
     /// # Errors
-    /// The directory is no recording or of a newer format.
+    /// The directory is not a recording or has a newer format.
     pub fn open(dir: &Path) -> Result<Opened> {
         Opened::in_dir(held(dir)?)
     }
 
-    /// [`Opened::open`] of a directory that is open.
+    /// [`Opened::open`] for an open directory.
     pub(crate) fn in_dir(dir: Dir) -> Result<Opened> {
         let (manifest, text) = Manifest::read_in(&dir)?;
         Ok(Opened { dir, manifest, text })
     }
 
-    /// Reads those tables that are selected, else all. The files of the others are neither read nor checked, and what
-    /// columns mean is not read where there is a selection.
+    /// Reads the selected tables, or all. The files of the others are neither read nor checked, and with a
+    /// selection the meanings of columns are not read.
     ///
     /// # Errors
     /// As [`Recording::open`].
@@ -260,12 +258,12 @@ impl Opened {
             notes: Vec::new(),
             selection,
         };
-        // Selections are of many recordings at a time.
+        // Selections are for many recordings at a time.
         let mut budget = match selection {
             Some(_) => Budget::new(LEAST_OF_MANY, MOST_OF_MANY),
             None => Budget::new(LEAST, MOST),
         };
-        // Who selects tables is not told of files that are none.
+        // With a selection, foreign files are not reported.
         let names = match recording.manifest.complete && selection.is_some() {
             true => Vec::new(),
             false => dir.names().map_err(|e| Error::io(dir.path(), "list", e))?,
@@ -289,18 +287,19 @@ impl Opened {
     }
 }
 
-/// Bytes of one table's file that are read at most, and the memory that all tables may take: an array of Arrow holds 2 GiB of
-/// text.
+/// The most bytes of one table's file that are read, and the most memory of all tables: an Arrow array holds
+/// 2 GiB of text.
 const MOST: u64 = 4 << 30;
 
-/// Memory that the tables of a recording may take however few bytes it has on disk.
+/// The memory that the tables of a recording may take even if it has few bytes on disk.
 const LEAST: u64 = 256 << 20;
 
-/// The same of one of many recordings that are read at once, and the most of one with many bytes.
+/// The same for one of many recordings that are read at once, and the most for a large one.
 const LEAST_OF_MANY: u64 = 64 << 20;
 const MOST_OF_MANY: u64 = 1 << 30;
 
-/// Adds a file to the budget. Bytes that take no room on disk, in the holes of a sparse file, add nothing and are taken out.
+/// Adds a file to the budget. The holes of a sparse file take no disk space, so they add nothing and are
+/// subtracted.
 fn charge(file: &Metadata, budget: &mut Budget) -> ncpu_table::Result<()> {
     let on_disk = file.len().min(file.blocks().saturating_mul(512));
     budget.add_file(on_disk);
@@ -314,7 +313,7 @@ fn held(dir: &Path) -> Result<Dir> {
     })
 }
 
-/// The bytes of a file that are exactly those the manifest tells of. Its length is looked at before any is read.
+/// The bytes of a file that match the manifest. Its length is checked before any byte is read.
 fn checked(dir: &Dir, name: &str, entry: &FileEntry, budget: Option<&mut Budget>) -> Result<Vec<u8>> {
     let path = &dir.path().join(name);
     let refused = |e: io::Error| match e.kind() {
@@ -359,11 +358,11 @@ fn parquet(
     budget: &mut Budget,
 ) -> Result<Table> {
     if !bytes.starts_with(b"PAR1") {
-        return Err(Error::damaged(path, "it is no Parquet file"));
+        return Err(Error::damaged(path, "it is not a Parquet file"));
     }
     let columns = selected(selection, table);
     let wanted = |c: &str| columns.is_none_or(|columns| columns.contains(&c));
-    // Meanings take long to read where there are few rows.
+    // Reading the meanings takes long compared with few rows.
     let read = read_parquet(table, bytes, Some(rows), budget, wanted, selection.is_none());
     read.map_err(|e| Error::damaged(path, e.to_string()))
 }

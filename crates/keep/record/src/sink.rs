@@ -1,4 +1,4 @@
-//! Where an observation's tables go: into memory for the report, and to disk where they are recorded.
+//! The destination of an observation's tables: memory for the report, and the disk for a recording.
 
 use std::path::{Path, PathBuf};
 
@@ -16,23 +16,24 @@ pub struct Target<'a> {
     pub mode: u32,
 }
 
-/// Both ends of an observation's tables.
+/// Both destinations of an observation's tables.
 pub struct Sink {
     gather: Gather,
     writer: Option<Writer>,
-    /// The recording on disk failed; the report still comes.
+    /// Why the recording on disk failed; the report is still made.
     failed: Option<String>,
     dir: Option<PathBuf>,
     say: fn(&str),
 }
 
-/// The recording on disk failed, and why.
+/// The error of a recording on disk that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the recording is not complete: {0}")]
 pub struct Incomplete(pub String);
 
 impl Sink {
-    /// Opens the recording, where there is to be one. `say` tells the user where it is, or that it stopped.
+    /// Opens the recording, if there is to be one. `say` receives messages about its place, or that it
+    /// stopped.
     ///
     /// # Errors
     /// As [`Writer::create_with`].
@@ -50,7 +51,7 @@ impl Sink {
         Ok(Sink { gather: Gather::new(manifest), writer, failed: None, dir, say })
     }
 
-    /// Takes a table's new rows. A disk that fills up ends the recording, not the observation.
+    /// Adds a table's new rows. A full disk ends the recording, not the observation.
     ///
     /// # Errors
     /// The table changed its columns.
@@ -66,11 +67,11 @@ impl Sink {
         Ok(())
     }
 
-    /// Takes what the observer can see, where that is not everything.
+    /// Sets the observer's view, if it is limited.
     pub fn view(&mut self, view: View) {
         if let Some(writer) = &mut self.writer {
             writer.manifest_mut().view = Some(view);
-            // A recording that is cut short has it too.
+            // An interrupted recording has it too.
             if let Err(e) = writer.write_manifest() {
                 self.failed = Some(e.to_string());
                 self.writer = None;
@@ -79,7 +80,7 @@ impl Sink {
         self.gather.manifest_mut().view = Some(view);
     }
 
-    /// Takes the throughput that the command printed.
+    /// Sets the throughput that the command printed.
     pub fn throughput(&mut self, throughput: Throughput) {
         if let Some(writer) = &mut self.writer {
             writer.manifest_mut().throughput = Some(throughput.clone());
@@ -87,10 +88,10 @@ impl Sink {
         self.gather.manifest_mut().throughput = Some(throughput);
     }
 
-    /// Closes the recording; the error of one that failed comes with the report's data.
+    /// Closes the recording; the error of a failed one is returned with the report's data.
     ///
     /// # Errors
-    /// Tables of several intervals cannot be put together.
+    /// Tables of several intervals cannot be combined.
     pub fn finish(mut self, notes: Vec<String>) -> Result<(Recording, Option<Incomplete>)> {
         let machine = Machine::here();
         machine.put(self.gather.manifest_mut());

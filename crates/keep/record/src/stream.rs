@@ -1,7 +1,7 @@
-//! Recovering an Arrow IPC stream that was cut off at any byte.
+//! Recovers an Arrow IPC stream that was cut off at any byte.
 //!
-//! The three column types of a table are decoded here: the Arrow reader trusts the lengths and
-//! offsets of a stream, and panics on wrong ones or asks for any amount of memory.
+//! The three column types of a table are decoded here: the Arrow reader trusts the lengths and offsets of a
+//! stream, and on wrong ones it panics or allocates any amount of memory.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::{Message, MessageHeader, Precision, Type, root_as_message};
 use arrow_schema::{DataType, SchemaRef};
 
-/// What could be read of a stream.
+/// The readable part of a stream.
 pub struct Recovered {
     /// The stream's schema.
     pub schema: SchemaRef,
-    /// The whole batches, in order.
+    /// The complete batches, in order.
     pub batches: Vec<RecordBatch>,
-    /// Bytes behind the last whole batch.
+    /// Bytes after the last complete batch.
     pub dropped: usize,
-    /// Why the bytes were dropped; `None` where nothing was.
+    /// Why bytes were dropped; `None` if none were.
     pub why: Option<String>,
 }
 
-/// Reads the whole batches at the head of a stream. `Ok(None)`: the stream was cut off before its
-/// schema was whole, so there is nothing to recover. `Err`: the head is no stream of a table.
+/// Reads the complete batches at the start of a stream. `Ok(None)`: the stream was cut off before its schema
+/// was complete, so there is nothing to recover. `Err`: it does not begin as a stream of a table.
 pub fn recover(bytes: &[u8]) -> Result<Option<Recovered>, String> {
     let (schema, mut end) = match head(bytes) {
         Ok(Some(found)) => found,
         Ok(None) => return Ok(None),
-        // A head that is cut off, and zeros to the end of the file.
+        // A truncated start, and zeros to the end of the file.
         Err(_) if matches!(frame(trim_zeros(bytes)), Frame::Cut) => return Ok(None),
         Err(why) => return Err(why),
     };
@@ -58,7 +58,7 @@ pub fn recover(bytes: &[u8]) -> Result<Option<Recovered>, String> {
     Ok(Some(Recovered { schema, batches, dropped: bytes.len() - end, why }))
 }
 
-/// Reads back a whole stream that this process wrote, batch by batch.
+/// Reads back a complete stream that this process wrote, batch by batch.
 pub(crate) struct Batches<R> {
     from: R,
     schema: SchemaRef,
@@ -97,7 +97,7 @@ impl<R: Read> Batches<R> {
     }
 }
 
-/// Reads the next frame: its head and metadata, which tell how long its body is, and the body.
+/// Reads the next frame: its head and metadata, which contain the length of its body, and the body.
 fn fill(from: &mut impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
     bytes.clear();
     let mut more = |bytes: &mut Vec<u8>, count: usize| from.by_ref().take(count as u64).read_to_end(bytes);
@@ -136,7 +136,7 @@ fn trim_zeros(bytes: &[u8]) -> &[u8] {
 const END: usize = 8;
 
 enum Frame<'a> {
-    /// `len` is the whole frame's, `body` the part behind the metadata.
+    /// `len` is the whole frame's length, `body` the part after the metadata.
     Whole {
         message: Message<'a>,
         body: &'a [u8],
@@ -146,7 +146,7 @@ enum Frame<'a> {
     Cut,
     /// The marker that ends a stream.
     End,
-    /// Nothing but zeros up to the end of the file.
+    /// Zeros up to the end of the file.
     Zeros,
     Wrong(&'static str),
 }
@@ -157,7 +157,7 @@ fn frame(bytes: &[u8]) -> Frame<'_> {
     match (marker, length) {
         (u32::MAX, 0) => return Frame::End,
         (u32::MAX, _) => {}
-        // A file that grew before its blocks reached the disk reads as zeros behind them.
+        // A file that grew before its blocks reached the disk reads as zeros there.
         (0, 0) if bytes.iter().all(|&b| b == 0) => return Frame::Zeros,
         _ => return Frame::Wrong("a message does not begin with ffffffff"),
     }
@@ -172,7 +172,7 @@ fn frame(bytes: &[u8]) -> Frame<'_> {
     }
 }
 
-/// Only what a table has: UTF-8, unsigned 64-bit and 64-bit float, no dictionaries, no nesting.
+/// Only the types of tables: UTF-8, unsigned 64-bit and 64-bit float, no dictionaries, no nesting.
 fn schema(message: Message) -> Result<SchemaRef, String> {
     let Some(schema) = message.header_as_schema() else {
         return Err("its first message is not a schema".into());
@@ -193,7 +193,7 @@ fn schema(message: Message) -> Result<SchemaRef, String> {
             _ => false,
         };
         if !(plain && known) || name.is_empty() {
-            return Err(format!("column `{name}` is of a type no table has"));
+            return Err(format!("column `{name}` has a type that tables do not have"));
         }
     }
     try_fb_to_schema(schema).map(Arc::new).map_err(|e| e.to_string())
@@ -210,12 +210,12 @@ fn batch(schema: &SchemaRef, message: Message, body: &[u8]) -> Result<RecordBatc
         return Err("a record batch is compressed".into());
     }
     let rows = batch.length();
-    // The narrowest column takes 4 bytes a row, so more rows than bytes is a lie.
+    // The narrowest column takes 4 bytes per row, so there cannot be more rows than bytes.
     let Some(n) = usize::try_from(rows).ok().filter(|&n| n <= body.len()) else {
         return Err(format!("a record batch of {} bytes claims {rows} rows", body.len()));
     };
     let mut nodes = batch.nodes().unwrap_or_default().iter();
-    // Each is copied, so no byte may belong to several.
+    // Each column is copied, so no byte may belong to several.
     let mut left = body.len();
     let mut buffers = batch.buffers().unwrap_or_default().iter().map(|b| {
         let (at, len) = (usize::try_from(b.offset()).ok()?, usize::try_from(b.length()).ok()?);

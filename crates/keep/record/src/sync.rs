@@ -1,4 +1,4 @@
-//! Getting what was written onto the disk without holding up the observer.
+//! Syncs written data to the disk without blocking the observer.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -10,8 +10,8 @@ use crate::{Error, Result};
 
 type Batch = Vec<(PathBuf, Arc<File>)>;
 
-/// A thread that calls fdatasync: on a disk that the observed work keeps busy it takes seconds, and
-/// an interval must not wait for it.
+/// A thread that calls fdatasync: on a disk kept busy by the observed work it takes seconds, and an interval
+/// must not wait for it.
 pub(crate) struct Syncer {
     to: Option<SyncSender<Batch>>,
     thread: Option<JoinHandle<()>>,
@@ -20,7 +20,7 @@ pub(crate) struct Syncer {
 
 impl Syncer {
     pub(crate) fn start() -> std::io::Result<Syncer> {
-        // Room for one batch: while the disk is behind, a later flush's sync covers the earlier one.
+        // A queue of one batch: while the disk is behind, a later flush's sync covers the earlier one.
         let (to, batches) = sync_channel::<Batch>(1);
         let failed = Arc::new(Mutex::new(None));
         let keep = Arc::clone(&failed);
@@ -38,7 +38,7 @@ impl Syncer {
         Ok(Syncer { to: Some(to), thread: Some(thread), failed })
     }
 
-    /// Asks for these files to be synced, and tells of an earlier failure.
+    /// Queues these files for a sync, and returns an earlier failure.
     pub(crate) fn sync(&self, files: Batch) -> Result<()> {
         if let Some(to) = &self.to {
             match to.try_send(files) {

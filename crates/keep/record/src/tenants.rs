@@ -1,4 +1,4 @@
-//! Tenants as a recording has them.
+//! Tenants in a recording.
 
 use ncpu_machine::tenant::{Tenant, name_jobs};
 use ncpu_schema::{Error, Tables, tenant_names};
@@ -6,14 +6,14 @@ use ncpu_schema::{Error, Tables, tenant_names};
 /// The number of the kernel's own threads.
 const KERNEL: u64 = 1;
 
-/// The first number that is given to a tenant that was seen. Numbers below it stand for the same in each recording, and the program
-/// of such a row is its name.
+/// The first number of an observed tenant. Lower numbers have a fixed meaning in every recording, and the
+/// program of such a row is its name.
 pub const FIRST: u64 = 4;
 
-/// The tenants of table `tenant_names`, with their numbers; `None` where a recording has no such table.
+/// The tenants of table `tenant_names`, with their numbers; `None` if a recording lacks the table.
 ///
 /// # Errors
-/// The table is not what the schema says.
+/// The table does not match the schema.
 pub fn read(recording: &impl Tables) -> Result<Option<Vec<(u64, Tenant)>>, Error> {
     let Some(known) = tenant_names::Reader::open(recording)? else { return Ok(None) };
     let text = |cell: Option<&str>| cell.map(String::from);

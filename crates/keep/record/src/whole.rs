@@ -1,4 +1,4 @@
-//! Tables that tell of a whole recording, such as how long it is, put together of those of its intervals.
+//! Tables about a whole recording, such as its length, combined from those of its intervals.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use ncpu_table::Table;
 
 use crate::{Error, Result};
 
-/// Those with a row for each key.
+/// Tables with a row for each key.
 const SUMMED: [&str; 4] = [limits_met::NAME, memory_events::NAME, drops::NAME, pressure::NAME];
 
-/// Where memory lies is looked at anew each time, and what was seen last stands.
+/// The places of memory are measured anew each time, and the last measurement stands.
 const PLACES: &str = "numa_";
 
-/// Such tables of intervals that follow one another.
+/// Such tables of consecutive intervals.
 #[derive(Clone, Debug, Default)]
 pub struct Whole {
     tables: BTreeMap<String, Table>,
 }
 
-/// What readers ask.
+/// The interface for readers.
 impl Tables for Whole {
     fn name(&self) -> &str {
         "these intervals"
@@ -35,7 +35,7 @@ impl Tables for Whole {
 }
 
 impl Whole {
-    /// Whether tables of this name are put together here; the rows of others simply follow one another.
+    /// Whether tables of this name are combined here; rows of others are concatenated.
     pub fn takes(name: &str) -> bool {
         name == summary::NAME
             || name == memory_change::NAME
@@ -46,7 +46,7 @@ impl Whole {
     /// Adds a table of the next interval.
     ///
     /// # Errors
-    /// Its columns are not those of the schema.
+    /// Its columns do not match the schema.
     pub fn add(&mut self, table: &Table) -> Result<()> {
         let name = table.name().to_owned();
         let failed = |e: &dyn std::fmt::Display| Error::table(&name, e.to_string());
@@ -73,17 +73,17 @@ impl Whole {
         Ok(())
     }
 
-    /// Whether there are none.
+    /// Whether there are no tables.
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty()
     }
 
-    /// All of them.
+    /// All tables.
     pub fn into_tables(self) -> impl Iterator<Item = Table> {
         self.tables.into_values()
     }
 
-    /// One summary of two.
+    /// Combines two summaries.
     fn summary(&self) -> std::result::Result<Option<Table>, ncpu_schema::Error> {
         let Some(all) = summary::Reader::open(self)? else { return Ok(None) };
         let most = |value: fn(&summary::Reader<'_>, usize) -> Option<u64>| {
@@ -105,7 +105,7 @@ impl Whole {
         Ok(Some(rows.finish()))
     }
 
-    /// Of each class of memory: before the first interval, most, and after the last.
+    /// For each class of memory: before the first interval, the maximum, and after the last.
     fn changes(&self) -> std::result::Result<Option<Table>, ncpu_schema::Error> {
         let Some(all) = memory_change::Reader::open(self)? else { return Ok(None) };
         let mut classes: Vec<(String, [Option<u64>; 3])> = Vec::new();

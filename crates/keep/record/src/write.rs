@@ -1,4 +1,4 @@
-//! Writing a recording so that nothing but the last interval can be lost.
+//! Writes a recording so that at most the last interval can be lost.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,7 +23,7 @@ pub(crate) const PARQUET: &str = ".parquet";
 
 /// A recording being written.
 ///
-/// Dropped without [`Writer::finish`] it leaves what was flushed, for the next reader to recover.
+/// Dropped without [`Writer::finish`] it leaves the flushed part, for the next reader to recover.
 pub struct Writer {
     dir: Dir,
     mode: u32,
@@ -43,17 +43,17 @@ struct Stream {
 }
 
 impl Writer {
-    /// Makes the directory (an empty one is taken) and writes the manifest, marked incomplete. Only the owner may read
-    /// what is written.
+    /// Makes the directory (an existing empty one is used) and writes the manifest, marked incomplete. Only
+    /// the owner may read the files.
     ///
     /// # Errors
-    /// The directory holds a recording or other files, or cannot be made or written.
+    /// The directory contains a recording or other files, or cannot be made or written.
     pub fn create(dir: &Path, manifest: Manifest) -> Result<Writer> {
         Writer::create_with(dir, manifest, PRIVATE)
     }
 
-    /// [`Writer::create`] with permissions of the files of its own; the directory may be entered by whoever may read
-    /// them.
+    /// As [`Writer::create`], with the given permissions of files; users that may read them may enter the
+    /// directory.
     ///
     /// # Errors
     /// As [`Writer::create`].
@@ -77,7 +77,7 @@ impl Writer {
         Writer::begin(dir, manifest, mode)
     }
 
-    /// [`Writer::create_with`] of a new directory in one that is held.
+    /// As [`Writer::create_with`], for a new directory in an open one.
     pub(crate) fn create_in(parent: &Dir, name: &str, manifest: Manifest, mode: u32) -> Result<Writer> {
         let failed = |e| Error::io(&parent.path().join(name), "make the directory", e);
         let dir = parent.make_in(name, mode).map_err(failed)?;
@@ -97,7 +97,7 @@ impl Writer {
         self.dir.path()
     }
 
-    /// Bytes of the rows that were appended: nearly the length of the streams.
+    /// Bytes of the appended rows: nearly the length of the streams.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -107,8 +107,8 @@ impl Writer {
         &mut self.manifest
     }
 
-    /// Writes the manifest as it is now, marked incomplete: what was set before the first rows is there however the
-    /// recording ends.
+    /// Writes the current manifest, marked incomplete: values set before the first rows are then kept however
+    /// the recording ends.
     ///
     /// # Errors
     /// It cannot be written.
@@ -119,15 +119,15 @@ impl Writer {
     /// Adds a table's rows to those of the same name.
     ///
     /// # Errors
-    /// The name is not one a recording can have, the table has a column that it did not begin with or that had another type,
-    /// or the stream cannot be written.
+    /// The name is invalid for a recording's table, the table has a column that it did not begin with or that
+    /// had another type, or the stream cannot be written.
     pub fn append(&mut self, table: &Table) -> Result<()> {
         let name = table.name();
         if !is_table_name(name) {
             return Err(Error::TableName(name.into()));
         }
         if table.columns().is_empty() {
-            return Err(Error::table(name, "a table of no columns cannot be recorded"));
+            return Err(Error::table(name, "a table without columns cannot be recorded"));
         }
         if !self.streams.contains_key(name) {
             self.streams.insert(name.into(), Stream::create(&self.dir, self.mode, table)?);
@@ -150,8 +150,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Hands what was appended to the system (a kill loses nothing of it) and has it synced to disk
-    /// behind our back (a power loss loses at most what is younger than that).
+    /// Passes appended rows to the system (a kill loses none of them) and starts a sync to disk in the
+    /// background (a power loss loses at most later rows).
     ///
     /// # Errors
     /// A stream cannot be written, or an earlier sync failed.
@@ -165,8 +165,8 @@ impl Writer {
         self.syncer.sync(files)
     }
 
-    /// Turns the streams into Parquet, writes the manifest with their checksums and removes them.
-    /// Whatever goes wrong before the manifest is in place leaves the streams for recovery.
+    /// Converts the streams to Parquet, writes the manifest with their checksums and removes them. Any
+    /// failure before the manifest is in place leaves the streams for recovery.
     ///
     /// # Errors
     /// A file cannot be written or read back.
@@ -210,7 +210,7 @@ struct Source<'a> {
     rows: u64,
 }
 
-/// Reads a stream batch by batch into a Parquet file; yields the file's name and entry.
+/// Converts a stream batch by batch to a Parquet file; returns the file's name and entry.
 fn convert(dir: &Dir, mode: u32, table: &str, source: &Source<'_>) -> Result<(String, FileEntry)> {
     let name = format!("{table}{PARQUET}");
     let path = dir.path().join(&name);
@@ -242,7 +242,7 @@ fn convert(dir: &Dir, mode: u32, table: &str, source: &Source<'_>) -> Result<(St
     match run() {
         Ok(entry) => Ok((name, entry)),
         Err(e) => {
-            // On a full disk every byte given back helps the next reader.
+            // On a full disk every freed byte helps the next reader.
             let _ = dir.remove(temporary(&name));
             Err(e)
         }
@@ -265,7 +265,7 @@ fn checksum(mut file: &File) -> io::Result<(u64, String)> {
     }
 }
 
-/// Keeps the system's error, which names the cause (no space), when there is one inside.
+/// Keeps the system's error, which names the cause (no space), if the error contains one.
 fn arrow_error(path: &Path, table: &str, error: arrow_schema::ArrowError) -> Error {
     match error {
         arrow_schema::ArrowError::IoError(_, source) => Error::io(path, "write", source),

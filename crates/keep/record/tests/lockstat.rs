@@ -1,4 +1,4 @@
-//! Every option set of lockstat, and everything that can be wrong with its output.
+//! Every option set of lockstat, and every fault of its output.
 
 use std::path::{Path, PathBuf};
 
@@ -80,7 +80,7 @@ fn retries_are_not_time() {
     assert_eq!(table.number(0, "retries"), Some(17.0));
     assert_eq!(table.number(0, "total"), None);
 
-    // Block events of the same file have times, and are no CPU time.
+    // Block events of the same file have times, but take no CPU time.
     let file = read("solaris-C-counts", 256);
     let table = lockstat_table(&file);
     let block = (0..table.num_rows()).find(|&r| table.text(r, "class") == Some("block")).unwrap();
@@ -124,7 +124,8 @@ fn freebsds_events_and_names() {
         [&("0.013".into(), "vm page free queue".into(), "vm_page_alloc_domain_iter+0x1f0".into())]
     );
     assert_eq!(lock("in pcb: tcp|udp").len(), 1, "{shown:?}");
-    // By hand, in ns: 520 ms of mutexes, 0.2 of spin and thread locks, 560 + 1.0 + 0.4 + 0.3 of R/W, 8 + 3 of SX.
+    // By hand, in ns: 520 ms of mutexes, 0.2 of spin and thread locks, 560 + 1.0 + 0.4 + 0.3 of R/W, 8 + 3 of
+    // SX.
     assert!((total(&file).unwrap() - 1.0929 / 40.0).abs() < 1e-9, "{:?}", total(&file));
     let held = read("freebsd-HI", 4);
     assert_eq!(held.sections[3].class, Class::Profile);
@@ -161,7 +162,7 @@ fn a_table_without_its_event_needs_the_elapsed_time() {
         assert!(matches!(text(&bare), Err(Error::NoElapsed { .. })), "{bare}");
         let file = parse(bare.as_bytes(), Path::new("x"), 2, Some(10.0)).unwrap();
         assert!((total(&file).unwrap() - (900.0 * 254_000.0 + 100_000.0) / 20e9).abs() < 1e-12, "{bare}");
-        noted(&file, "a table without its event: taken for busy-waiting");
+        noted(&file, "a table without its event; assumed to be busy-waiting");
         assert_eq!(file.sections[0].rows[1].lock, "vm page queue");
     }
 }
@@ -176,7 +177,7 @@ fn options_that_change_the_columns() {
     assert_eq!(utils(&file)[0], ("-".into(), "0x60033047000".into(), "timeout_common+0x4".into()));
     noted(&file, "-b measures no time");
 
-    // A rate is cut to whole events a second, so it agrees to that.
+    // A rate is cut to whole events per second, so it agrees up to that.
     let file = read("solaris-R", 256);
     let rate = lockutil_table(&file).number(0, "CPU-util").unwrap();
     assert!((rate - first).abs() < 1e-6, "{rate} {first}");
@@ -234,7 +235,7 @@ fn histograms_and_stacks() {
     assert!(table.text(0, "stack").unwrap().starts_with("tcp_rput_data+0x2b90;putnext+0x78;"));
     assert_eq!(table.number(0, "mean"), Some(2540.0));
 
-    // Stacks that the manual's typesetting wrapped.
+    // Stacks wrapped by the manual's typesetting.
     let text = std::fs::read_to_string(data("solaris-s10")).unwrap();
     let wrapped = text.replace("_c_putnext+0x148", "\n_c_putnext+0x148");
     let wrapped = parse(wrapped.as_bytes(), Path::new("x"), 64, None).unwrap();
@@ -271,7 +272,7 @@ fn netbsd_counts_a_lock_once() {
     assert!(near(sum(&table, "CPU-util"), spun / capacity));
     assert!((0..table.num_rows()).all(|r| table.text(r, "caller") != Some("<all>")));
     assert!(utils(&file).iter().any(|(_, lock, caller)| lock == "uvm_pageqlock" && caller == "<all>"));
-    // Neither sleeping nor a preemption put off is busy-waiting.
+    // Neither sleeping nor a deferred preemption is busy-waiting.
     let class = |event| file.sections.iter().find(|s| s.event == event).unwrap().class;
     assert_eq!(class("RW lock sleep (reader)"), Class::Block);
     assert_eq!(class("Kernel preemption defer"), Class::Other);
@@ -305,13 +306,13 @@ fn rows_without_a_head() {
     let message = import(&path, 40, None).unwrap_err().to_string();
     assert!(message.contains("netbsd-list-fault.txt:1:") && message.contains("--elapsed"), "{message}");
     let file = import(&path, 40, Some(52.331)).unwrap();
-    noted(&file, "line 1: rows without a head: taken for busy-waiting");
+    noted(&file, "line 1: rows without a head; assumed to be busy-waiting");
     assert!(near(total(&file).unwrap(), 184.255 / (52.331 * 40.0)));
     let table = lockstat_table(&file);
     assert_eq!(table.num_rows(), 4, "one event is of a caller that the list does not have");
     assert_eq!((table.text(0, "caller"), table.number(0, "count")), (Some("<not listed>"), Some(1.0)));
 
-    // Rows were snipped, so the sum holds more than the callers listed.
+    // Rows were left out, so the sum exceeds the listed callers.
     let file = import(&data("netbsd-list-ubc"), 40, Some(68.6)).unwrap();
     noted(&file, "line 5: rows were left out");
     assert!(near(total(&file).unwrap(), 321.20106 / (68.6 * 40.0)));
@@ -383,7 +384,7 @@ fn bad_lines_say_file_line_and_what_was_expected() {
             "a row `TOTAL% COUNT TIME/MS LOCK CALLER`",
         ),
         ("0 557331 pcf page_free 0.000000 1 2 3\n".into(), 1, "a row of lockstat -p"),
-        ("0 1 a b 0.000000 5\n0 1 a b 0.000000\n".into(), 2, "as many columns"),
+        ("0 1 a b 0.000000 5\n0 1 a b 0.000000\n".into(), 2, "the columns of the rows before it"),
         ("99 1 a b 0.000000 5\n".into(), 1, "a row of lockstat -p"),
     ] {
         let message = match text(&case) {
@@ -417,7 +418,7 @@ fn what_cannot_be_imported_is_told() {
     assert!(message.contains("x.out:6: the histogram adds up to 7 of 9 events"), "{message}");
 }
 
-/// Any file cut at any byte is an error, or says that something is missing, or is whole.
+/// Any file cut at any byte is an error, or reports a missing part, or is complete.
 #[test]
 fn nothing_half_read_passes_as_whole() {
     for name in ["solaris-C", "solaris-s10", "solaris-kw"] {
@@ -427,7 +428,7 @@ fn nothing_half_read_passes_as_whole() {
             if let Ok(file) = parse(&whole[..cut], Path::new("x"), 64, None)
                 && file.notes.is_empty()
             {
-                // Whole sections cannot be missed; a name cut short cannot be seen but in the last.
+                // Complete sections cannot be lost; a shortened name is invisible only in the last.
                 let same = file.sections.iter().zip(&sections).all(|(a, b)| a == b);
                 assert!(same, "{name} cut at {cut}: {:#?}", file.sections.last());
             }
@@ -440,7 +441,7 @@ fn any_row() -> impl Strategy<Value = (u64, u64, String, String)> {
 }
 
 proptest! {
-    /// What lockstat's own formats print is read back, and the arithmetic is the formula.
+    /// Lines in lockstat's own formats are read back, and the arithmetic matches the formula.
     #[test]
     fn rows_read_back(
         rows in proptest::collection::vec(any_row(), 1..20),
@@ -472,7 +473,7 @@ proptest! {
         prop_assert!((found - sum).abs() <= 1e-9 * sum, "{found} is not {sum}");
     }
 
-    /// Whatever the file holds, there is an answer or an error.
+    /// Any text gives a result or an error.
     #[test]
     fn no_text_panics(
         name in proptest::sample::select(vec!["solaris-C", "solaris-s10", "solaris-ps", "netbsd", "blog-kWP"]),

@@ -1,4 +1,4 @@
-//! A recording through all that can happen to it.
+//! A recording through all its possible faults.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -65,7 +65,7 @@ fn finished(dir: &Path) {
     writer.finish().unwrap();
 }
 
-/// A directory of the test's own and the recording's name in it.
+/// A separate directory for the test, and the recording's name in it.
 fn place() -> (tempfile::TempDir, PathBuf) {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("x.ncpu");
@@ -101,7 +101,7 @@ fn whole() {
     assert_eq!(recording.tables["locks"].columns(), locks().columns());
     assert_eq!(Recording::verify(&dir).unwrap(), recording.manifest);
 
-    // A recording in memory goes to disk and comes back the same.
+    // A recording in memory is saved and read back unchanged.
     let copy = dir.with_file_name("copy.ncpu");
     recording.save(&copy).unwrap();
     assert_eq!(Recording::open(&copy).unwrap().tables, recording.tables);
@@ -123,7 +123,7 @@ fn tables_of_older_recordings_have_their_names_of_today() {
     let columns = |r: &Recording, table: &str| r.tables[table].columns().len();
     let read = Recording::open(&dir).unwrap();
     assert_eq!((columns(&read, "events"), columns(&read, "counters"), read.tables.len()), (1, 2, 2));
-    // Once is enough: what was read and written again is of today, whatever its version.
+    // Once is enough: a recording that was read and written again is current, whatever its version.
     let again = dir.with_extension("again");
     read.save(&again).unwrap();
     let read = Recording::open(&again).unwrap();
@@ -150,7 +150,7 @@ fn nothing_is_written_over() {
     finished(&dir);
     fails(Writer::create(&dir, manifest()), &["x.ncpu", "already holds a recording", "another name"]);
     fs::write(home.path().join("file"), "").unwrap();
-    fails(Writer::create(home.path(), manifest()), &["not empty"]);
+    fails(Writer::create(home.path(), manifest()), &["neither empty nor a recording"]);
     fails(Writer::create(&home.path().join("file"), manifest()), &["file"]);
     fails(Writer::create(&home.path().join("no/such.ncpu"), manifest()), &["no/such.ncpu", "No such file"]);
 }
@@ -199,7 +199,7 @@ fn damage_names_the_file() {
     fails(Recording::open(&file), &["cpus.parquet is not a recording"]);
 }
 
-/// The checksum of a file can be right and the file still be no Parquet.
+/// A file with the right checksum may still not be Parquet.
 #[test]
 fn what_only_looks_right_is_damaged_too() {
     let (_home, dir) = place();
@@ -238,7 +238,7 @@ fn an_unfinished_one_is_recovered() {
     assert_eq!(recording.recovered, ["cpus", "locks"]);
     assert!(recording.notes.is_empty(), "{:?}", recording.notes);
     assert_eq!(recording.tables["cpus"].num_rows(), 12);
-    fails(Recording::verify(&dir), &["x.ncpu was not finished"]);
+    fails(Recording::verify(&dir), &["x.ncpu is unfinished"]);
 
     fs::write(dir.join("locks.arrows"), "").unwrap();
     let recording = Recording::open(&dir).unwrap();
@@ -249,7 +249,7 @@ fn an_unfinished_one_is_recovered() {
         fs::write(dir.join("locks.arrows"), garbage).unwrap();
         match Recording::open(&dir) {
             Err(e) => assert!(e.to_string().contains("locks.arrows is damaged"), "{e}"),
-            // A length of 4 GiB cannot be told from a file cut off.
+            // A length of 4 GiB looks like a truncated file.
             Ok(r) => assert!(r.notes[0].contains("locks.arrows was cut off"), "{:?}", r.notes),
         }
     }
@@ -265,7 +265,7 @@ fn a_finish_cut_off_leaves_the_streams_in_charge() {
     let recording = Recording::open(&dir).unwrap();
     assert_eq!(recording.recovered, ["cpus", "locks"]);
     assert!(recording.notes.is_empty(), "{:?}", recording.notes);
-    // And the other way about: finished, with a stream not yet removed.
+    // The reverse: finished, with a stream that was not yet removed.
     let whole = dir.with_file_name("whole.ncpu");
     finished(&whole);
     fs::copy(dir.join("cpus.arrows"), whole.join("cpus.arrows")).unwrap();
@@ -292,7 +292,7 @@ fn a_stream_cut_at_any_byte_gives_its_whole_intervals() {
         assert!(dropped <= len);
         seen[rows / 4] = true;
 
-        // Power loss: the file has its length but the tail reads as zeros.
+        // Power loss: the file has its length but the end reads as zeros.
         let mut zeros = whole[..len].to_vec();
         zeros.resize(whole.len() + 4096, 0);
         if let Some(found) = recover_stream(&zeros).unwrap() {
@@ -327,7 +327,7 @@ proptest! {
     }
 }
 
-/// Not a test of itself: the process that `kill_loses_nothing_flushed` kills.
+/// Not a separate test: the process that `kill_loses_nothing_flushed` kills.
 #[test]
 fn child_that_records_until_killed() {
     let Some(dir) = std::env::var_os("NCPU_RECORD_TEST_DIR") else { return };
@@ -374,7 +374,7 @@ fn columns_do_not_change() {
     assert_eq!(Recording::open(&dir).unwrap().tables["cpus"].num_rows(), 8);
 }
 
-/// A mount that goes away with the test; `None`, with a word, where we may not mount.
+/// A mount that ends with the test; `None`, with a message, if mounting is not permitted.
 struct Mount(PathBuf);
 
 impl Mount {
@@ -415,7 +415,7 @@ fn a_full_disk_is_told_and_what_was_written_is_recovered() {
     };
     let message = failed.to_string();
     assert!(message.contains("cpus.arrows") && message.contains("No space left"), "{message}");
-    // Finishing cannot work either, and says so.
+    // Finishing cannot work either, and returns an error.
     let Err(e) = writer.finish() else { panic!("finished on a full disk") };
     assert!(e.to_string().contains("No space left"), "{e}");
 
@@ -457,12 +457,12 @@ fn numbers_that_nothing_can_have_are_left_out_and_counted() {
     for row in 0..5 {
         let cells = ["s", "share", "count"].map(|column| events.number(row, column));
         assert_eq!(cells, [None; 3], "row {row}");
-        assert_eq!(events.int(row, "address"), Some(u64::MAX), "a key is no sum");
+        assert_eq!(events.int(row, "address"), Some(u64::MAX), "a key is not a sum");
     }
     assert_eq!((events.number(5, "s"), events.number(5, "share")), (Some(-1.5), Some(0.5)));
     assert_eq!(events.int(5, "count"), Some(1 << 40));
-    assert_eq!(recording.notes, ["table events: 15 numbers are impossible: left out"]);
-    // What is possible is read as it was written.
+    assert_eq!(recording.notes, ["table events: 15 impossible numbers were left out"]);
+    // Possible numbers are read unchanged.
     let (_home, dir) = place();
     finished(&dir);
     assert!(Recording::open(&dir).unwrap().notes.is_empty());

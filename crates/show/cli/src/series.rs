@@ -324,7 +324,7 @@ impl Log {
                 Err(e) => return Err(e),
             },
         }
-        self.series.told().iter().for_each(|line| say!("ncpu: {line}"));
+        self.series.take_messages().iter().for_each(|line| say!("ncpu: {line}"));
         Ok(())
     }
 

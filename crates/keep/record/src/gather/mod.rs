@@ -1,4 +1,4 @@
-//! A recording in memory, while it grows.
+//! A recording in memory that is still growing.
 
 mod small;
 
@@ -12,10 +12,10 @@ use crate::manifest::is_table_name;
 use crate::{Error, Manifest, Recording, Result};
 use small::Small;
 
-/// Gathers the tables of a live run and hands them over as a [`Recording`], without touching the
-/// disk. Rows of tables of the same name are put together, columns by their names; a cell is null where its table has no such
-/// column. However long the run is, a table takes some megabytes: one that
-/// grows past that is told by coarser times, then with its smallest rows summed up, and a note says so.
+/// Gathers the tables of a live run as a [`Recording`], without using the disk. Rows of tables of the same
+/// name are combined, columns by their names; a cell is null if its table lacks the column. However long the
+/// run is, a table takes some megabytes: a larger one gets coarser times, then its smallest rows are summed
+/// up, and a note says so.
 #[derive(Debug)]
 pub struct Gather {
     manifest: Manifest,
@@ -31,7 +31,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Adds columns that the table had not so far.
+    /// Adds columns that the table did not have yet.
     fn widen(&mut self, columns: &[Column]) -> Result<()> {
         let before = self.table()?;
         let wide = |table: &Table| table.with_columns(columns).map_err(|e| Error::table(table.name(), e));
@@ -61,7 +61,7 @@ impl Gather {
     /// Adds a table's rows.
     ///
     /// # Errors
-    /// The name is not one a recording can have, or a column has another type than before.
+    /// The name is invalid for a recording's table, or a column has another type than before.
     pub fn append(&mut self, table: &Table) -> Result<()> {
         let name = table.name();
         if !self.parts.contains_key(name) {
@@ -69,7 +69,7 @@ impl Gather {
                 return Err(Error::TableName(name.into()));
             }
             let small = Small::new(self.manifest.interval_s);
-            // Without its rows, which are held below.
+            // Without its rows, which are kept below.
             let first =
                 Table::of_batches(name, &table.batch().schema(), &[]).map_err(|e| Error::table(name, e))?;
             self.parts.insert(name.into(), Parts { first, batches: Vec::new(), bytes: 0, small });
@@ -93,7 +93,7 @@ impl Gather {
     /// The recording.
     ///
     /// # Errors
-    /// A table grew past what one Arrow array holds (2 GiB of text).
+    /// A table grew beyond the limit of one Arrow array (2 GiB of text).
     pub fn finish(mut self) -> Result<Recording> {
         self.manifest.complete = true;
         self.manifest.notes.extend(self.parts.iter().filter_map(|(name, parts)| parts.small.note(name)));

@@ -1,15 +1,15 @@
-//! How a table that is gathered stays small.
+//! Keeps a gathered table small.
 
 use ncpu_table::{Result, Table};
 
-/// Bytes of a table beyond which its rows are put together.
+/// Bytes of a table beyond which its rows are combined.
 const MOST: usize = 4 << 20;
-/// Different times that are kept before rows are summed up.
+/// The number of different times that are kept before rows are summed up.
 const TIMES: usize = 8;
 /// The column of times.
 const TIME: &str = "t";
 
-/// Columns by which rows need not be told apart, the first of which go first.
+/// Columns that may be dropped to combine rows; the first are dropped first.
 const LOST: [(&str, &[&[&str]]); 8] = [
     ("threads", &[&["pid", "tid", "thread"], &["process"]]),
     ("samples", &[&["detail"], &["process"]]),
@@ -21,29 +21,29 @@ const LOST: [(&str, &[&[&str]]); 8] = [
     ("sleepers", &[&["process", "pid"]]),
 ];
 
-/// What was done to a table.
+/// The reductions applied to a table.
 #[derive(Debug)]
 pub(super) struct Small {
     most: usize,
-    /// Seconds: rows in so much time are one.
+    /// Seconds: all rows within this time are combined.
     step: f64,
     steps: bool,
     others: bool,
 }
 
 impl Small {
-    /// Of a table whose rows are so many seconds apart.
+    /// For a table sampled every `interval` seconds.
     pub fn new(interval: f64) -> Small {
         let step = if interval.is_finite() && interval > 0.0 { interval } else { 1.0 };
         Small { most: MOST, step, steps: false, others: false }
     }
 
-    /// The size at which the table is to be folded.
+    /// The size at which the table is folded.
     pub fn most(&self) -> usize {
         self.most
     }
 
-    /// A table of no more than half that size, where that can be.
+    /// A table of at most half that size, if possible.
     pub fn fold(&mut self, table: Table) -> Result<Table> {
         let enough = MOST / 2;
         let mut table = if self.steps { table.coarser(TIME, self.step)? } else { table }.summed()?;
@@ -63,12 +63,12 @@ impl Small {
             self.others = true;
             table = table.folded(&lost, rows * (enough / 2) / bytes)?;
         }
-        // Not before it has grown by as much again, so that this is seldom.
+        // Not before it has doubled, so that this is rare.
         self.most = MOST.max(table.bytes() * 2);
         Ok(table)
     }
 
-    /// What to say of it.
+    /// The note about it.
     pub fn note(&self, table: &str) -> Option<String> {
         let others = "its smallest rows are summed up as [others]";
         match (self.steps, self.others) {
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
     use crate::{Gather, Manifest};
 
-    /// Rows of 100 minutes, each second: two CPUs, threads that live and short ones, stacks that are ever new.
+    /// Rows of 100 minutes, one per second: two CPUs, long-lived and short-lived threads, ever new stacks.
     #[test]
     fn hours_take_no_more_than_minutes_and_sum_to_the_same() {
         let mut gather = Gather::new(Manifest::new(Purpose::Watch, 2, Vec::new(), 1.0));
@@ -141,7 +141,7 @@ mod tests {
         let threads = threads::Reader::need(&recording).unwrap();
         let sum: f64 = threads.rows().filter_map(|r| threads.cpu.get(r)).sum();
         assert!((sum - cpu).abs() < 1e-6 * cpu, "{sum} of {cpu}");
-        // Those that did most are told one by one.
+        // The most active threads stay separate.
         let server = threads.rows().filter(|&r| threads.tid.get(r) == Some(7));
         let own: f64 = server.filter_map(|r| threads.cpu.get(r)).sum();
         assert!((own - 3000.0).abs() < 1e-6, "{own}");

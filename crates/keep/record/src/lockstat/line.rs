@@ -1,13 +1,13 @@
-//! What one line of lockstat output says.
+//! The contents of one line of lockstat output.
 
 use super::{EVENTS, Measure};
 
-/// A line, recognised by itself; rows need the section they are in.
+/// A line, recognised without context; rows need the section they are in.
 pub(super) enum Line<'a> {
     Blank,
     /// A rule of dashes.
     Rule,
-    /// `...`, where whoever pasted the output left rows out.
+    /// `...`, where rows of the output were left out.
     Elision,
     /// A shell's prompt and command, or lockstat's own warning.
     Aside(&'a str),
@@ -42,11 +42,11 @@ pub(super) enum Line<'a> {
     },
     /// NetBSD: `-- Adaptive mutex spin`.
     Dashes(&'a str),
-    /// NetBSD's head of the columns.
+    /// NetBSD's column head.
     Total100,
-    /// NetBSD saw nothing.
+    /// NetBSD without events.
     None,
-    /// Any other, for the section to make sense of.
+    /// Any other line, which the section interprets.
     Row,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Columns {
 
 pub(super) const EVENT_HEAD: &str = "`EVENT: N events in S seconds (R events/sec)`";
 
-/// `Err` says what the line should have been.
+/// `Err` describes the expected line.
 pub(super) fn classify(text: &str) -> Result<Line<'_>, &'static str> {
     let t = text.trim();
     let words: Vec<&str> = t.split_whitespace().collect();
@@ -67,7 +67,7 @@ pub(super) fn classify(text: &str) -> Result<Line<'_>, &'static str> {
     if matches!(t, "..." | "…" | "[...]" | "[…]" | "[snip]" | ". . .") {
         return Ok(Line::Elision);
     }
-    // A lock of FreeBSD may be called anything, with blanks, colons and bars.
+    // A FreeBSD lock may have any name, with blanks, colons and bars.
     let shares = words.get(1).and_then(|w| w.strip_suffix('%')).and_then(number).is_some();
     let counts = words.get(1).is_some_and(|w| whole(w).is_some());
     if whole(first).is_some() && (shares || (counts && parsable(t, &words).is_some())) {
@@ -158,7 +158,7 @@ fn elapsed(rest: &str) -> Result<Line<'_>, &'static str> {
     })
 }
 
-/// The cells of a row of Solaris, in the order of the columns.
+/// The cells of a Solaris row, in the order of the columns.
 pub(super) struct Cells<'a> {
     pub count: f64,
     pub value: Option<f64>,
@@ -166,16 +166,16 @@ pub(super) struct Cells<'a> {
     pub caller: &'a str,
 }
 
-/// A name of several words, as it stands in `text`, of which they are parts. There is one blank between words of a name;
-/// more are the space between two columns.
+/// A name of several words, as it stands in `text`, of which they are parts. Words of a name are separated by
+/// one blank; more blanks separate two columns.
 fn span<'a>(text: &'a str, words: &[&'a str]) -> Option<&'a str> {
     let at = |word: &str| (word.as_ptr() as usize).checked_sub(text.as_ptr() as usize);
     let (first, last) = (words.first()?, words.last()?);
     text.get(at(first)?..at(last)? + last.len()).filter(|name| !name.contains("  ") && !name.contains('\t'))
 }
 
-/// `557331   6%   6% 0.00    88454 0x60033047000          timeout_common+0x4`. FreeBSD names its locks with blanks in
-/// them; a caller has none.
+/// `557331   6%   6% 0.00    88454 0x60033047000          timeout_common+0x4`. FreeBSD's lock names contain
+/// blanks; callers do not.
 pub(super) fn solaris<'a>(text: &'a str, words: &[&'a str], measured: bool) -> Option<Cells<'a>> {
     let percent = |w: &str| number(w.strip_suffix('%')?);
     let (value, rest) = match (measured, words) {
@@ -201,8 +201,8 @@ pub(super) fn netbsd<'a>(text: &'a str, words: &[&'a str]) -> Option<Cells<'a>> 
     Some(Cells { count: whole(count)?, value: Some(number(time)?), lock, caller })
 }
 
-/// `0 557331 pcf page_create_wait 0.000000 49298...`: event, count, lock, caller, references, and,
-/// as asked for, total time, 64 bins of a histogram and the stack.
+/// `0 557331 pcf page_create_wait 0.000000 49298...`: event, count, lock, caller, references, and, by the
+/// options, total time, 64 bins of a histogram and the stack.
 pub(super) struct Parsable<'a> {
     pub event: u32,
     pub cells: Cells<'a>,
@@ -213,7 +213,7 @@ pub(super) struct Parsable<'a> {
 pub(super) fn parsable<'a>(text: &'a str, words: &'a [&'a str]) -> Option<Parsable<'a>> {
     let [event, count, named @ ..] = words else { return None };
     let event = event.parse().ok().filter(|&e| e < 64)?;
-    // A lock's name may have blanks; the first number with a point behind lock and caller ends them.
+    // A lock's name may contain blanks; the first number with a point after lock and caller ends them.
     let references = named.iter().skip(2).position(|w| w.contains('.') && number(w).is_some())? + 2;
     let (named, rest) = (&named[..references], &named[references + 1..]);
     let [lock @ .., caller] = named else { return None };

@@ -1,8 +1,8 @@
-//! Reading what `lockstat` of Solaris and illumos (lockstat(1M)), FreeBSD (lockstat(1)) and NetBSD (lockstat(8)) printed,
-//! and `lockutil`'s arithmetic over it: `CPU_util = count × nsec / (elapsed × ncpu × 1e9)`.
+//! Reads output of `lockstat` of Solaris and illumos (lockstat(1M)), FreeBSD (lockstat(1)) and NetBSD
+//! (lockstat(8)), and computes the values of `lockutil`: `CPU_util = count × nsec / (elapsed × ncpu × 1e9)`.
 //!
-//! Only busy-waiting takes CPU time, so only spin events have a CPU-util; block, hold and other
-//! events are read and shown without one.
+//! Only busy-waiting takes CPU time, so only spin events have a CPU-util; block, hold and other events are
+//! shown without one.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -29,11 +29,11 @@ use std::path::{Path, PathBuf};
 pub use parse::parse;
 pub use table::{lockstat_table, lockutil_table, render_lockutil};
 
-/// Reads a file of lockstat output from a machine of `ncpu` CPUs. `elapsed`, in seconds, is for
-/// output that does not say how long it watched; where the file says so, the file is right.
+/// Reads a file of lockstat output from a machine of `ncpu` CPUs. `elapsed`, in seconds, is for output
+/// without the observed time; a time in the file takes precedence.
 ///
 /// # Errors
-/// The file cannot be read, or as [`parse`].
+/// The file cannot be read, or an error of [`parse`].
 pub fn import(path: &Path, ncpu: u64, elapsed: Option<f64>) -> Result<LockFile, Error> {
     let bytes = ncpu_files::read(path, ncpu_files::MOST_TEXT)
         .and_then(|bytes| ncpu_files::lines(&bytes).map(|()| bytes))
@@ -41,7 +41,7 @@ pub fn import(path: &Path, ncpu: u64, elapsed: Option<f64>) -> Result<LockFile, 
     parse(&bytes, path, ncpu, elapsed)
 }
 
-/// What can go wrong with an import. Every message names the file, and the line where there is one.
+/// Errors of an import. Every message names the file, and the line if there is one.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
@@ -49,17 +49,17 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A line is not what lockstat prints there.
+    /// A line that lockstat does not print at this place.
     #[error("{}:{line}: expected {expected}, found `{found}`", path.display())]
     Line {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What would have been right.
+        /// The expected line.
         expected: String,
         /// The line's text, shortened.
         found: String,
@@ -74,34 +74,34 @@ pub enum Error {
         path: PathBuf,
         /// The row's line, from 1.
         line: usize,
-        /// What the histogram holds.
+        /// The histogram's sum.
         sum: u64,
-        /// What the row says.
+        /// The row's count.
         count: u64,
     },
     /// `lockstat -T` lists events without their times.
-    #[error("{}:{line}: a trace (lockstat -T) has no times to add up: run lockstat without -T", path.display())]
+    #[error("{}:{line}: a trace (lockstat -T) has no times to add up; run lockstat without -T", path.display())]
     Trace {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
     },
-    /// Nothing says how long lockstat watched.
-    #[error("{}:{line}: nothing says how long lockstat watched: give it with --elapsed SECONDS", path.display())]
+    /// The observed time is missing.
+    #[error("{}:{line}: unknown observation time; specify it with --elapsed SECONDS", path.display())]
     NoElapsed {
         /// The file.
         path: PathBuf,
         /// The first line that needs it, from 1.
         line: usize,
     },
-    /// There is no lockstat output in the file.
+    /// The file contains no lockstat output.
     #[error("{}: no lockstat output in it (lockstat prints nothing when it saw no event)", .0.display())]
     Empty(PathBuf),
-    /// No machine has zero CPUs.
+    /// The number of CPUs is zero.
     #[error("-n must be at least 1: the number of CPUs of the machine that lockstat ran on")]
     Ncpu,
-    /// Time goes forward.
+    /// The elapsed time is not positive.
     #[error("--elapsed must be a number of seconds above 0")]
     Elapsed,
 }
@@ -115,26 +115,26 @@ pub struct LockFile {
     pub ncpu: u64,
     /// The sections in order.
     pub sections: Vec<Section>,
-    /// What the reader must know to read the figures right, each with its line.
+    /// Notes for interpreting the figures, each with its line.
     pub notes: Vec<String>,
 }
 
 /// The rows of one event type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Section {
-    /// The event as lockstat names it; empty where the rows have no header.
+    /// The event's name in lockstat; empty if the rows have no header.
     pub event: String,
-    /// What kind of event it is.
+    /// The class of the event.
     pub class: Class,
     /// The header's line, from 1.
     pub line: usize,
-    /// Which run of lockstat in this file, from 0; each has its own elapsed time.
+    /// The number of the lockstat run in this file, from 0; each has its own elapsed time.
     pub run: usize,
-    /// Seconds watched; unknown where nothing says it and nothing needs it.
+    /// Observed seconds; `None` if unknown and not needed.
     pub elapsed: Option<f64>,
-    /// All events of the type, when the header says.
+    /// All events of the type, if the header has their number.
     pub events: Option<u64>,
-    /// What the rows measure.
+    /// The quantity that the rows measure.
     pub measure: Measure,
     /// `-R`, or NetBSD's `-s`: the rows are per second.
     pub per_second: bool,
@@ -146,22 +146,22 @@ pub struct Section {
     pub rows: Vec<Row>,
 }
 
-/// What kind of event a section counts.
+/// The class of a section's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Busy-waiting: takes CPU time.
     Spin,
-    /// Sleeping until the lock is free: takes none.
+    /// Sleeping until the lock is free: takes no CPU time.
     Block,
     /// Time a lock was held.
     Hold,
-    /// Profiling interrupts (`-I`): no lock event.
+    /// Profiling interrupts (`-I`): not lock events.
     Profile,
-    /// Whatever else: errors of lockstat itself, preemption deferred, events with unknown names.
+    /// All others: errors of lockstat itself, preemption deferred, events with unknown names.
     Other,
 }
 
-/// What a section's rows measure beside the number of events.
+/// The quantity that a section's rows measure beside the number of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// Mean duration in nanoseconds.
@@ -172,7 +172,7 @@ pub enum Measure {
     TotalMs,
     /// Total duration in nanoseconds (`-p`).
     TotalNsec,
-    /// A number whose unit lockstat does not know (events of no duration).
+    /// A number of unknown unit (events without duration).
     Unnamed,
     /// Nothing (`-b`).
     Nothing,
@@ -191,7 +191,7 @@ pub struct Row {
     pub lock: String,
     /// The caller; `<all>` in NetBSD's sum over a lock's callers.
     pub caller: String,
-    /// Whether rows of single callers follow that this one sums up.
+    /// Whether it is the sum of the following rows of single callers.
     pub sums: bool,
     /// Histogram (`-h`, `-s`): the lower bound in the unit of the section, and events (per second).
     pub histogram: Vec<(u64, u64)>,
@@ -200,15 +200,14 @@ pub struct Row {
 }
 
 impl Section {
-    /// Seconds the row's events took in all: as many as were watched, over all CPUs. `None` where
-    /// no time was measured, or it is per second and nobody knows of how many.
+    /// Total seconds of the row's events in the observed time, over all CPUs. `None` if no time was measured,
+    /// or if it is per second and the number of seconds is unknown.
     pub fn seconds(&self, row: &Row, ncpu: u64) -> Option<f64> {
         let watched = if self.per_second { self.elapsed? } else { 1.0 };
         Some(self.time(row, ncpu)? * watched)
     }
 
-    /// The row's share of the machine's capacity, 0–1; `None` unless it is busy-waiting of known
-    /// duration.
+    /// The row's share of the machine's capacity, 0–1; `None` unless it is busy-waiting of known duration.
     pub fn cpu_util(&self, row: &Row, ncpu: u64) -> Option<f64> {
         if self.class != Class::Spin {
             return None;
@@ -217,7 +216,7 @@ impl Section {
         Some(self.time(row, ncpu)? / (watched * ncpu as f64))
     }
 
-    /// Seconds of all CPUs, or seconds a second.
+    /// Seconds of all CPUs, or seconds per second.
     fn time(&self, row: &Row, ncpu: u64) -> Option<f64> {
         let value = row.value?;
         let time = match self.measure {
@@ -230,7 +229,7 @@ impl Section {
     }
 }
 
-/// The event types of all systems, with the numbers (`-e`, `-p`) that Solaris, illumos and FreeBSD give them.
+/// The event types of all systems, with their numbers (`-e`, `-p`) in Solaris, illumos and FreeBSD.
 const EVENTS: &[(Option<u32>, &str, Class)] = &[
     (Some(0), "Adaptive mutex spin", Class::Spin),
     (Some(1), "Adaptive mutex block", Class::Block),
@@ -240,7 +239,7 @@ const EVENTS: &[(Option<u32>, &str, Class)] = &[
     (Some(5), "R/W writer blocked by readers", Class::Block),
     (Some(6), "R/W reader blocked by writer", Class::Block),
     (Some(7), "R/W reader blocked by write wanted", Class::Block),
-    // FreeBSD's own, as are 36 and 37.
+    // FreeBSD's own, like 36 and 37.
     (Some(8), "R/W writer spin on writer", Class::Spin),
     (Some(9), "R/W writer spin on readers", Class::Spin),
     (Some(10), "R/W reader spin on writer", Class::Spin),
@@ -268,7 +267,7 @@ const EVENTS: &[(Option<u32>, &str, Class)] = &[
     (None, "RW lock spin", Class::Spin),
     (None, "lockmgr sleep", Class::Block),
     (None, "Kernel lock spin", Class::Spin),
-    // NetBSD accounts these two under its spin event, but a preemption deferred is no busy-waiting.
+    // NetBSD counts these two under its spin event, but a deferred preemption is not busy-waiting.
     (None, "Kernel preemption defer", Class::Other),
     (None, "Miscellaneous wait", Class::Other),
     // NetBSD's -x.
@@ -279,8 +278,8 @@ const EVENTS: &[(Option<u32>, &str, Class)] = &[
 ];
 
 impl Class {
-    /// The class of an event by name. A name that is in no table is judged by its words; see [`Class::is_known`].
-    fn of(event: &str) -> Class {
+    /// The class of an event by name. An unknown name is judged by its words; see [`Class::is_known`].
+    fn from_event(event: &str) -> Class {
         match EVENTS.iter().find(|(_, name, _)| *name == event) {
             Some((_, _, class)) => *class,
             None if event.ends_with(" spin") || event.contains(" spin on ") => Class::Spin,
@@ -290,12 +289,12 @@ impl Class {
         }
     }
 
-    /// Whether an event is one that a lockstat of ours is known to print.
+    /// Whether a known version of lockstat prints this event.
     fn is_known(event: &str) -> bool {
         EVENTS.iter().any(|(_, name, _)| *name == event)
     }
 
-    /// The word in the table.
+    /// The name in the table.
     pub fn word(self) -> &'static str {
         match self {
             Class::Spin => "spin",

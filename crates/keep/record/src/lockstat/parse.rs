@@ -1,4 +1,4 @@
-//! From lines to sections.
+//! Converts lines to sections.
 
 use std::path::Path;
 
@@ -9,8 +9,9 @@ use super::{Class, EVENTS, Error, LockFile, Measure, Row, Section};
 /// Parses the text of `path` (which is for the messages); see [`super::import`].
 ///
 /// # Errors
-/// A line that lockstat does not print there, a histogram that does not add up, a trace (`-T`), no
-/// elapsed time where it is needed, or no lockstat output at all.
+///
+/// A line that lockstat does not print at its place, a histogram that does not add up, a trace (`-T`), a
+/// missing elapsed time, or no lockstat output at all.
 pub fn parse(bytes: &[u8], path: &Path, ncpu: u64, elapsed: Option<f64>) -> Result<LockFile, Error> {
     if ncpu == 0 {
         return Err(Error::Ncpu);
@@ -23,7 +24,7 @@ pub fn parse(bytes: &[u8], path: &Path, ncpu: u64, elapsed: Option<f64>) -> Resu
         parser.at = at + 1;
         let text = str::from_utf8(line)
             .map_err(|_| parser.wrong("text in UTF-8", &String::from_utf8_lossy(line)))?;
-        // Names go to terminals, and no symbol holds a control character.
+        // Names are printed to terminals, and no symbol contains a control character.
         if text.trim_end().chars().any(|c| c.is_control() && c != '\t') {
             return Err(parser.wrong("text without control characters", text));
         }
@@ -37,30 +38,30 @@ struct Parser<'a> {
     at: usize,
     sections: Vec<Section>,
     notes: Vec<(usize, String)>,
-    /// What a row is, by the head above it.
+    /// The kind of the rows, by the head above them.
     rows: Rows,
-    /// The head of a Solaris section: its columns come on a later line.
+    /// The head of a Solaris section, before its columns on a later line.
     head: Option<Section>,
-    /// The last row has a histogram, so bins and frames may follow.
+    /// Whether the last row has a histogram, so that bins and frames may follow.
     bins: bool,
-    /// Rows or bins were left out since the last head, so sums need not be whole.
+    /// Whether rows or bins were left out since the last head, so that sums may be incomplete.
     elided: bool,
-    /// The section's closing rule was seen.
+    /// Whether the section's closing rule was seen.
     closed: bool,
-    /// A head was wrapped, and its tail is due.
+    /// Whether a head was wrapped, and its second line follows.
     wrapped: bool,
     /// NetBSD's elapsed time, for the sections under it.
     netbsd: Option<(f64, bool, bool)>,
-    /// NetBSD's row of `<all>` callers, until the next.
+    /// NetBSD's row of `<all>` callers, until the next such row.
     all: Option<usize>,
     run: usize,
-    /// Something of lockstat's was seen, if only that there was nothing.
+    /// Whether any lockstat output was seen, even an empty one.
     seen: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Rows {
-    /// No head was seen.
+    /// Before the first head.
     Unknown,
     /// An event has its heading, but no column headings.
     NoColumns,
@@ -177,7 +178,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// With -h and -s the head of the columns is repeated before each row.
+    /// With -h and -s the column head is repeated before each row.
     fn columns(&mut self, columns: Columns, text: &str) -> Result<(), Error> {
         let Columns { measure, per_second, generated } = columns;
         match (&mut self.head, self.rows) {
@@ -194,17 +195,17 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// A table of Solaris that was pasted without the line that names its event.
+    /// A Solaris table without the line that names its event.
     fn bare(&mut self, measure: Measure) {
         let section = self.section("", None, measure);
         self.head = Some(Section { class: Class::Spin, ..section });
-        self.note(self.at, "a table without its event: taken for busy-waiting");
+        self.note(self.at, "a table without its event; assumed to be busy-waiting");
     }
 
     fn section(&self, event: &str, elapsed: Option<f64>, measure: Measure) -> Section {
         Section {
             event: event.into(),
-            class: Class::of(event),
+            class: Class::from_event(event),
             line: self.at,
             run: self.run,
             elapsed,
@@ -217,7 +218,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// An event that comes again, or another elapsed time, is another run of lockstat.
+    /// A repeated event, or another elapsed time, begins another run of lockstat.
     fn new_run(&mut self, event: &str, elapsed: Option<f64>) {
         let mut same = self.sections.iter().filter(|s| s.run == self.run).peekable();
         let again = same.peek().is_some_and(|s| s.elapsed != elapsed) || same.any(|s| s.event == event);
@@ -270,7 +271,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Rows of `-p`, and rows that were pasted without their head.
+    /// Rows of `-p`, and rows without their head.
     fn headless(&mut self, words: &[&str], text: &str) -> Result<(), Error> {
         if self.rows == Rows::Unknown
             && self.netbsd.is_none()
@@ -279,7 +280,7 @@ impl<'a> Parser<'a> {
             let section = self.section("", None, Measure::TotalMs);
             self.sections.push(Section { class: Class::Spin, ..section });
             self.rows = Rows::NetBsd;
-            self.note(self.at, "rows without a head: taken for busy-waiting, times in ms over all CPUs");
+            self.note(self.at, "rows without a head; assumed to be busy-waiting, times in ms over all CPUs");
             self.push(cells);
             return Ok(());
         }
@@ -306,16 +307,16 @@ impl<'a> Parser<'a> {
         let open = self.sections.last().filter(|s| s.event == event && self.rows == Rows::Parsable);
         match open {
             Some(section) if section.measure != measure => {
-                return Err(self.wrong("a row of as many columns as those before it", text));
+                return Err(self.wrong("a row with the columns of the rows before it", text));
             }
             Some(_) => {}
             None => {
                 self.new_run(&event, None);
                 self.sections.push(self.section(&event, None, measure));
-                if measure == Measure::TotalNsec && Class::of(&event) == Class::Spin {
+                if measure == Measure::TotalNsec && Class::from_event(&event) == Class::Spin {
                     self.note(
                         self.at,
-                        "-p does not name its unit: taken for nsec (Solaris before 10 10/08 counted retries)",
+                        "-p does not name its unit; assumed to be nsec (Solaris before 10 10/08 counted retries)",
                     );
                 }
             }
@@ -334,7 +335,7 @@ impl<'a> Parser<'a> {
     fn push(&mut self, cells: Cells) {
         let line = self.at;
         let Some(section) = self.sections.last_mut() else { return };
-        // `<all>` comes before the callers it sums up.
+        // `<all>` comes before the callers that it sums up.
         if cells.caller == "<all>" {
             self.all = Some(section.rows.len());
         } else if let Some(sum) = self.all.take().and_then(|at| section.rows.get_mut(at))
@@ -352,7 +353,7 @@ impl<'a> Parser<'a> {
         });
     }
 
-    /// A row's histogram holds each of its events once.
+    /// A row's histogram contains each of its events once.
     fn end_row(&mut self) -> Result<(), Error> {
         self.bins = false;
         let path = self.path;

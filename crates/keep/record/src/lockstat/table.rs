@@ -1,4 +1,4 @@
-//! Lockstat output as tables, and as `lockutil` prints it.
+//! Lockstat output as tables, and in `lockutil`'s own format.
 
 use std::fmt::Write;
 
@@ -6,16 +6,16 @@ use ncpu_table::{Column, Kind, Table, Unit};
 
 use super::{Class, LockFile, Measure, Row, Section};
 
-/// What `lockutil` shows: CPU-util, lock and caller of every busy-wait, and TOTAL as the last row.
+/// The rows of `lockutil`: CPU-util, lock and caller of every busy-wait, and TOTAL as the last row.
 ///
-/// A row of NetBSD's `<all>` is shown, and counted in TOTAL instead of the callers it sums up.
+/// A NetBSD row of `<all>` is shown, and counted in TOTAL instead of the callers that it sums up.
 pub fn lockutil_table(file: &LockFile) -> Table {
     let mut table = Table::builder(
         "lockutil",
         &[
             Column::float("CPU-util", Unit::Share, Kind::Share, "share of capacity spent busy-waiting"),
             Column::text("Lock", "the lock's name or address"),
-            Column::text("Caller", "where it was asked for"),
+            Column::text("Caller", "the caller that took it"),
         ],
     );
     for section in file.sections.iter().filter(|s| s.class == Class::Spin) {
@@ -27,7 +27,7 @@ pub fn lockutil_table(file: &LockFile) -> Table {
     table.finish()
 }
 
-/// The table as `lockutil` prints it, to the blank.
+/// The table in exactly `lockutil`'s format.
 pub fn render_lockutil(file: &LockFile) -> String {
     let table = lockutil_table(file);
     let mut out = String::from(" CPU-util  Lock                 Caller\n");
@@ -39,9 +39,9 @@ pub fn render_lockutil(file: &LockFile) -> String {
     out
 }
 
-/// Everything the file says, a row per event type, lock and caller.
+/// All rows of the file, one per event type, lock and caller.
 ///
-/// Rows can be summed: in place of NetBSD's `<all>` stands what it holds beyond the callers listed.
+/// Rows can be summed: NetBSD's `<all>` is replaced by its remainder beyond the listed callers.
 pub fn lockstat_table(file: &LockFile) -> Table {
     let mut table = Table::builder(
         "lockstat",
@@ -49,7 +49,7 @@ pub fn lockstat_table(file: &LockFile) -> Table {
             Column::text("event", "the event type, as lockstat names it"),
             Column::text("class", "spin takes CPU time; block, hold, profile and other do not"),
             Column::text("lock", "the lock's name or address"),
-            Column::text("caller", "where it was asked for"),
+            Column::text("caller", "the caller that took it"),
             Column::count("count", "events"),
             Column::float("mean", Unit::Nanoseconds, Kind::Mean, "mean duration of an event"),
             Column::float("retries", Unit::None, Kind::Mean, "mean retries of the spin loop"),
@@ -88,20 +88,20 @@ fn events(section: &Section, row: &Row, ncpu: u64) -> Option<f64> {
     Some(row.count * cpus * seconds)
 }
 
-/// What an `<all>` row holds beyond the callers listed under it; `None` where they hold it all.
+/// The remainder of an `<all>` row beyond the callers listed under it; `None` if they cover it.
 fn rest(section: &Section, at: usize) -> Option<Row> {
     let sum = section.rows.get(at).filter(|r| r.sums)?;
     let callers = || section.rows[at + 1..].iter().take_while(|r| r.lock == sum.lock && r.caller != "<all>");
     let count = sum.count - callers().map(|r| r.count).sum::<f64>();
     let value = sum.value? - callers().filter_map(|r| r.value).sum::<f64>();
-    // Counts are exact except where averages were cut to whole numbers, one each.
+    // Counts are exact except where averages were cut to whole numbers, each by up to one.
     let slack = if section.per_cpu || section.per_second { callers().count() as f64 } else { 0.0 };
     let caller = "<not listed>".into();
     (count > slack).then(|| Row { count, value: Some(value.max(0.0)), caller, sums: false, ..sum.clone() })
 }
 
-/// Busy-waiting of all rows, each counted once, as a share of the capacity of all runs together;
-/// `None` where none is known.
+/// Busy-waiting of all rows, each counted once, as a share of the capacity of all runs together; `None` if
+/// unknown.
 pub(super) fn total(file: &LockFile) -> Option<f64> {
     let mut runs: Vec<(usize, f64)> = Vec::new();
     let mut spun = None;

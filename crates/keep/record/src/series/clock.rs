@@ -1,4 +1,4 @@
-//! What time it is, by a clock that people read and by one that nobody sets.
+//! The time, by the wall clock and by a clock that is never set.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,9 +10,9 @@ use crate::Place;
 #[derive(Clone, Debug)]
 pub(super) struct Now {
     pub unix: f64,
-    /// The boot of the machine; empty where it is not known.
+    /// The boot of the machine; empty if unknown.
     pub boot: String,
-    /// Seconds since then, suspended ones too.
+    /// Seconds since the boot, including suspended ones.
     pub booted: f64,
 }
 
@@ -27,8 +27,8 @@ impl Now {
         }
     }
 
-    /// Seconds since a recording began. Of the same boot they are exact, whatever the clock was set to since; of another
-    /// the clock decides, and a moment that is still to come is not long ago.
+    /// Seconds since a recording began. Within one boot they are exact, even if the clock was set since. For
+    /// another boot the wall clock decides, and a moment in the future counts as recent.
     pub fn since(&self, place: &Place, unix: f64) -> f64 {
         let same = !self.boot.is_empty() && place.boot == self.boot;
         if same { self.booted - place.booted_s } else { self.unix - unix }.max(0.0)

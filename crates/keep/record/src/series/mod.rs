@@ -1,9 +1,9 @@
 //! Recordings that follow one another in a directory, for a watch without an end.
 //!
-//! Each is a recording like any other, `NUMBER-TIME.ncpu`. What is observed goes on into the next while the one before is
-//! finished by a thread: it is `NUMBER-TIME.part` meanwhile, and gets its name when the one before it is whole, so that of
-//! all `.ncpu` only the last can be unfinished. Numbers count up whatever the clock does. The thread also deletes what is
-//! older, or more, than is to be kept (see `past`).
+//! Each is a recording like any other, `NUMBER-TIME.ncpu`. The observer continues with the next one while a
+//! thread finishes the one before. The next one's name is `NUMBER-TIME.part` until the one before it is
+//! complete, so only the last of all `.ncpu` can be unfinished. Numbers count up independently of the clock.
+//! The thread also deletes recordings beyond the limits of age and size (see `past`).
 
 mod clock;
 mod moment;
@@ -26,25 +26,25 @@ use clock::Now;
 pub use moment::{Moment, Moments};
 use past::{DONE, PART, Past, name};
 
-/// What is locked, so that two series do not mix.
+/// The lock file, so that two series do not mix.
 const LOCK: &str = "series.lock";
 
-/// What a file system of its own has.
+/// The directory in the root of a separate file system.
 const LOST_AND_FOUND: &str = "lost+found";
 
-/// Parts of [`Keep::bytes`] that one recording may grow to before the next begins.
+/// The fraction of [`Keep::bytes`] that one recording may reach before the next begins.
 const PARTS: u64 = 8;
 
-/// Recordings to be finished at most; then the observer waits.
+/// The most recordings waiting to be finished; beyond that the observer waits.
 const BEHIND: usize = 4;
 
-/// What of a series is kept.
+/// The limits of a series.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Keep {
     /// Recordings that ended longer ago are deleted.
     pub age: Option<Duration>,
-    /// All together take no more than so many bytes: of those that are finished at most three quarters, the rest is for the
-    /// one that is written.
+    /// The most bytes of all together: at most three quarters for finished recordings, the rest for the one
+    /// that is written.
     pub bytes: Option<u64>,
 }
 
@@ -57,16 +57,16 @@ pub struct Series {
     writer: Option<Writer>,
     work: Option<SyncSender<Work>>,
     worker: Option<JoinHandle<()>>,
-    told: Told,
+    messages: Messages,
     /// Held until the last recording is finished.
     _lock: File,
 }
 
-/// What the user is to be told.
+/// Messages for the user.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<String>>>);
+struct Messages(Arc<Mutex<Vec<String>>>);
 
-impl Told {
+impl Messages {
     fn say(&self, line: String) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line);
     }
@@ -76,19 +76,20 @@ impl Told {
     }
 }
 
-/// What the thread does, in this order.
+/// The tasks of the thread, in this order.
 enum Work {
-    /// Finishes a recording and deletes what is not to be kept.
+    /// Finishes a recording and applies the limits.
     Finish(Box<Writer>),
-    /// Gives a recording its name, by its number and start.
+    /// Gives a recording its final name, by its number and start.
     Show(u64, f64),
 }
 
 impl Series {
-    /// Opens the directory, makes it where it is missing, and takes up the series in it.
+    /// Opens the directory, makes it if it is missing, and continues the series in it.
     ///
     /// # Errors
-    /// Another process writes to it, it is a recording itself, holds other things, or cannot be made or read.
+    /// Another process writes to it, it is a recording itself, contains other files, or cannot be made or
+    /// read.
     pub fn open(path: &Path, keep: Keep, mode: u32) -> Result<Series> {
         let dir = match Dir::make(path, mode) {
             Ok(dir) => dir,
@@ -100,7 +101,7 @@ impl Series {
         if dir.kind(MANIFEST).map_err(|e| Error::io(path, "record in", e))?.is_some() {
             return Err(Error::Exists(path.into()));
         }
-        // What a user adds later stays as it is.
+        // Files that a user adds later are kept.
         if dir.kind(LOCK).map_err(|e| Error::io(path, "record in", e))?.is_none() {
             let names = dir.names().map_err(|e| Error::io(path, "list", e))?;
             if let Some(other) =
@@ -112,11 +113,11 @@ impl Series {
         let lock = dir.lock(LOCK, mode).map_err(|e| Error::io(&path.join(LOCK), "lock", e))?;
         let lock = lock.ok_or_else(|| Error::Taken(path.into()))?;
         let dir = Arc::new(dir);
-        let told = Told::default();
-        let past = Past::take_up(Arc::clone(&dir), &mut |line| told.say(line))?;
+        let messages = Messages::default();
+        let past = Past::take_up(Arc::clone(&dir), &mut |line| messages.say(line))?;
         let next = past.last() + 1;
         let (work, jobs) = sync_channel(BEHIND);
-        let worker = Worker { past, keep, told: told.clone() };
+        let worker = Worker { past, keep, messages: messages.clone() };
         let thread = std::thread::Builder::new().name("ncpu-series".into()).spawn(move || worker.run(jobs));
         let thread = thread.map_err(|e| Error::io(path, "start a thread for", e))?;
         Ok(Series {
@@ -127,13 +128,13 @@ impl Series {
             writer: None,
             work: Some(work),
             worker: Some(thread),
-            told,
+            messages,
             _lock: lock,
         })
     }
 
-    /// Begins the next recording, of what is observed since so long `ago`. One that was not ended is left as it is, to be
-    /// recovered by its readers.
+    /// Begins the next recording, for data observed since `ago`. One that was not ended is left for its
+    /// readers to recover.
     ///
     /// # Errors
     /// It cannot be written.
@@ -148,7 +149,7 @@ impl Series {
         match Writer::create_in(&self.dir, &part, manifest, self.mode) {
             Ok(writer) => self.writer = Some(writer),
             Err(e) => {
-                // Nothing is in it yet, and on a full disk there will be many tries.
+                // It is still empty, and on a full disk there will be many attempts.
                 let _ = self.dir.remove_dir(&part);
                 return Err(e);
             }
@@ -161,7 +162,7 @@ impl Series {
     /// Adds the rows of tables that belong to one interval and hands them to the system.
     ///
     /// # Errors
-    /// They cannot be written. The recording is then left as it is: what came before is whole, and
+    /// They cannot be written. The recording is then left unchanged: earlier intervals are complete, and
     /// [`Series::begin`] begins another.
     pub fn append(&mut self, tables: &[Table]) -> Result<()> {
         let Some(writer) = &mut self.writer else { return Ok(()) };
@@ -177,13 +178,13 @@ impl Series {
         self.writer.is_some()
     }
 
-    /// Whether the recording has grown to its part of what is to be kept, so that the next should begin.
+    /// Whether the recording has reached its fraction of the limit, so that the next should begin.
     pub fn is_full(&self) -> bool {
         let written = self.writer.as_ref().map_or(0, Writer::bytes);
         self.keep.bytes.is_some_and(|most| written >= most / PARTS)
     }
 
-    /// Ends the recording: the thread makes it whole. `last` completes its manifest.
+    /// Ends the recording; the thread finishes it. `last` completes its manifest.
     pub fn end(&mut self, last: impl FnOnce(&mut Manifest)) {
         if let Some(mut writer) = self.writer.take() {
             last(writer.manifest_mut());
@@ -191,22 +192,23 @@ impl Series {
         }
     }
 
-    /// What went wrong since the last call, and what else a user should know.
-    pub fn told(&self) -> Vec<String> {
-        self.told.take()
+    /// Errors since the last call, and other messages for the user.
+    pub fn take_messages(&self) -> Vec<String> {
+        self.messages.take()
     }
 
-    /// Waits until all is finished.
+    /// Waits until all recordings are finished.
     pub fn close(mut self) -> Vec<String> {
         self.join();
-        self.told()
+        self.take_messages()
     }
 
     fn give(&self, work: Work) {
         if let Some(to) = &self.work
             && to.send(work).is_err()
         {
-            self.told.say("the thread that finishes recordings has ended: they are left unfinished".into());
+            self.messages
+                .say("the thread that finishes recordings has ended; they are left unfinished".into());
         }
     }
 
@@ -215,7 +217,7 @@ impl Series {
         if let Some(worker) = self.worker.take()
             && worker.join().is_err()
         {
-            self.told.say("the thread that finishes recordings failed: some are left unfinished".into());
+            self.messages.say("the thread that finishes recordings failed; some are left unfinished".into());
         }
     }
 }
@@ -226,18 +228,18 @@ impl Drop for Series {
     }
 }
 
-/// The thread's side.
+/// The state of the thread.
 struct Worker {
     past: Past,
     keep: Keep,
-    told: Told,
+    messages: Messages,
 }
 
 impl Worker {
     fn run(mut self, jobs: Receiver<Work>) {
-        let told = self.told.clone();
-        let say = &mut |line| told.say(line);
-        // Whoever observes may go ahead of other programs; writing Parquet need not.
+        let messages = self.messages.clone();
+        let say = &mut |line| messages.say(line);
+        // The observer may have priority over other programs; writing Parquet need not.
         if rustix::process::getpriority_process(None).is_ok_and(|nice| nice < 0) {
             let _ = rustix::process::setpriority_process(None, 0);
         }
@@ -247,7 +249,7 @@ impl Worker {
                 Work::Finish(writer) => {
                     let path = writer.dir().with_extension(&DONE[1..]);
                     if let Err(e) = writer.finish() {
-                        say(format!("{} is left unfinished, to be read as it is: {e}", path.display()));
+                        say(format!("{} is left unfinished but readable: {e}", path.display()));
                     }
                     self.past.measure();
                     self.past.prune(&self.keep, &Now::read(), say);
@@ -263,8 +265,8 @@ impl Worker {
     }
 }
 
-/// Returns to the system what the allocator holds of memory that is free. To finish a recording takes tens of megabytes
-/// for a moment, in between what is kept, and glibc would hold on to them for ever.
+/// Returns freed memory of the allocator to the system. Finishing a recording takes tens of megabytes for a
+/// moment, between kept memory, and glibc would never return them.
 fn give_back() {
     // SAFETY: it may be called at any time, by any thread.
     #[cfg(target_env = "gnu")]

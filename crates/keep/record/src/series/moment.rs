@@ -1,7 +1,8 @@
-//! Which recording of a series holds a moment.
+//! Finds the recording of a series that contains a moment.
 //!
-//! Names and manifests tell when each began, and reading a few rows how long one is. What a series would not delete is not
-//! read either: links, names of others, manifests that are broken or tell another number.
+//! Names and manifests contain the start of each, and reading a few rows gives its length. Entries that a
+//! series would not delete are not read either: links, foreign names, manifests that are broken or have
+//! another number.
 
 use std::path::{Path, PathBuf};
 
@@ -11,19 +12,19 @@ use super::past::{DONE, parse};
 use crate::read::Opened;
 use crate::{Error, Manifest, Place, Recording, Result, Selection};
 
-/// Seconds between two recordings that are nothing but rounding.
+/// Seconds between two recordings that are only rounding.
 const ROUNDING: f64 = 1.0;
 
-/// Tables that tell how long a recording is: whole, or as far as it was written.
+/// Tables with the length of a recording: of all of it, or of the part that was written.
 const LENGTH: Selection = &[("summary", &["elapsed"]), ("cpu_time", &["t"])];
 
-/// The recordings of a directory, to find the one of a moment.
+/// The recordings of a directory, for finding the one of a moment.
 #[derive(Debug)]
 pub struct Moments {
     dir: Dir,
-    /// By their numbers: the clock may have been set.
+    /// By number, because the clock may have been set.
     all: Vec<One>,
-    /// Directories that are named as recordings and are none of this series.
+    /// Directories that are named like recordings but do not belong to this series.
     pub skipped: Vec<String>,
 }
 
@@ -34,12 +35,12 @@ struct One {
     start: f64,
 }
 
-/// What there is of a moment. Times are seconds since 1970.
+/// The data about a moment. Times are seconds since 1970.
 #[derive(Debug)]
 pub enum Moment {
-    /// A recording holds it.
+    /// A recording contains it.
     Held(Box<Recording>),
-    /// None does: when the one before it ended, and when the one after it began.
+    /// No recording contains it: the end of the one before, and the start of the one after.
     Not(Option<f64>, Option<f64>),
 }
 
@@ -47,7 +48,7 @@ impl Moments {
     /// Reads the names and manifests in a directory.
     ///
     /// # Errors
-    /// There is no such directory, or it may not be read.
+    /// The directory does not exist, or may not be read.
     pub fn read(path: &Path) -> Result<Moments> {
         let failed = |action| move |e| Error::io(path, action, e);
         let dir = Dir::open(path).map_err(failed("open"))?;
@@ -67,22 +68,22 @@ impl Moments {
         Ok(moments)
     }
 
-    /// Whether there is no recording.
+    /// Whether the series has no recordings.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// When the first began and the last ended, by the clock.
+    /// The start of the first and the end of the last, by the clock.
     pub fn span(&self) -> Option<(f64, f64)> {
         let first = self.all.iter().map(|one| one.start).reduce(f64::min)?;
         let last = self.all.iter().enumerate().max_by(|a, b| a.1.start.total_cmp(&b.1.start))?;
         Some((first, self.end(last.0)))
     }
 
-    /// The recording that holds a moment; where the clock was set back and two do, the later one.
+    /// The recording that contains a moment; if the clock was set back and two do, the later one.
     ///
     /// # Errors
-    /// The recording that holds it is damaged.
+    /// The recording that contains it is damaged.
     pub fn at(&self, unix: f64) -> Result<Moment> {
         let (mut before, mut after) = (None::<f64>, None::<f64>);
         for (index, one) in self.all.iter().enumerate().rev() {
@@ -90,7 +91,7 @@ impl Moments {
                 after = Some(after.map_or(one.start, |after| after.min(one.start)));
                 continue;
             }
-            // Most are over by what the next one tells, and are not read.
+            // Most ended before this moment by the start of the next one, and are not read.
             if let Some(most) = self.until_next(index).filter(|most| *most <= unix) {
                 before = Some(before.map_or(most, |before| before.max(most)));
                 continue;
@@ -104,15 +105,16 @@ impl Moments {
         Ok(Moment::Not(before, after))
     }
 
-    /// When a recording ended at the latest: when the next one of the same boot began, by the clock of its own beginning.
+    /// The latest possible end of a recording: the start of the next one of the same boot, by the clock of
+    /// its own start.
     fn until_next(&self, index: usize) -> Option<f64> {
         let [one, next] = self.all.get(index..index + 2)? else { return None };
         let same = !one.place.boot.is_empty() && one.place.boot == next.place.boot;
         same.then(|| one.start + (next.place.booted_s - one.place.booted_s).max(0.0))
     }
 
-    /// When a recording ended. A whole one that does not tell lasts as long as it may have; so does one whose tables cannot
-    /// be read, and then who asks for it is told what is wrong with it.
+    /// The end of a recording. A complete one of unknown length lasts as long as possible. So does one with
+    /// unreadable tables, so that a query for it reports the error.
     fn end(&self, index: usize) -> f64 {
         let one = &self.all[index];
         let next = self.until_next(index);

@@ -1,9 +1,9 @@
-//! The recordings of a series that are there already, and deleting them.
+//! The existing recordings of a series, and their deletion.
 //!
-//! Deleted is only what is certainly a recording of this series: a real directory of this user in the same file system,
-//! named as the series names, whose manifest tells the same number, and in which nothing lies but a recording's own
-//! files. It is looked at and emptied through one descriptor, and links are never followed. Anything else is left alone.
-//! The manifest goes last, so that a deletion that was cut off is taken up again.
+//! Only entries that certainly are recordings of this series are deleted: a real directory of this user in
+//! the same file system, with a name of the series, a manifest with the same number, and no files except a
+//! recording's own. It is examined and emptied through one descriptor, and links are never followed.
+//! Everything else is left alone. The manifest goes last, so that an interrupted deletion is resumed.
 
 use std::sync::Arc;
 
@@ -16,20 +16,20 @@ use crate::manifest::{MANIFEST, table_of, temporary};
 use crate::write::{PARQUET, STREAM};
 use crate::{Error, Manifest, Place, Result, utc};
 
-/// Ends of a recording's name: of one that may be read, that is written while the one before is finished, and that is
-/// being deleted.
+/// Suffixes of a recording's name: readable, being written while the one before is finished, and being
+/// deleted.
 pub(super) const DONE: &str = ".ncpu";
 pub(super) const PART: &str = ".part";
 const GONE: &str = ".gone";
 
-/// A recording's name: its number, and when it began for people.
+/// A recording's name: its number, and its start in readable form.
 pub(super) fn name(number: u64, start: f64, end: &str) -> String {
     let time: String = utc(start).chars().filter(char::is_ascii_digit).collect();
     let time = time.split_at_checked(8).map_or("0".into(), |(day, clock)| format!("{day}T{clock}Z"));
     format!("{number:08}-{time}{end}")
 }
 
-/// The number and the end in a name; `None` of one that is not the series'.
+/// The number and the suffix of a name; `None` if it does not belong to the series.
 pub(super) fn parse(name: &str) -> Option<(u64, &'static str)> {
     let end = [DONE, PART, GONE].into_iter().find(|end| name.ends_with(end))?;
     let (number, time) = name.strip_suffix(end)?.split_once('-')?;
@@ -41,12 +41,12 @@ pub(super) fn parse(name: &str) -> Option<(u64, &'static str)> {
     (digits(number) && number.len() >= 8 && time).then(|| Some((number.parse().ok()?, end)))?
 }
 
-/// Whether a directory of this name may be the series'.
+/// Whether a directory of this name may belong to the series.
 pub(super) fn is_of_series(name: &str) -> bool {
     parse(name).is_some()
 }
 
-/// Whether a file of this name is a recording's.
+/// Whether a file of this name belongs to a recording.
 fn is_part(name: &str) -> bool {
     let whole = name.strip_suffix(".tmp").unwrap_or(name);
     whole == MANIFEST || table_of(whole, PARQUET).is_some() || table_of(name, STREAM).is_some()
@@ -59,11 +59,11 @@ struct One {
     place: Place,
     start: f64,
     bytes: u64,
-    /// It cannot be deleted, which was told.
+    /// It cannot be deleted, which was reported.
     stuck: bool,
 }
 
-/// All of them, by number.
+/// All recordings, by number.
 #[derive(Debug)]
 pub(super) struct Past {
     dir: Arc<Dir>,
@@ -72,13 +72,13 @@ pub(super) struct Past {
 }
 
 impl Past {
-    /// Reads what is there, and brings to an end what was cut off: names that were not given, deletions.
+    /// Reads the directory, and completes interrupted steps: missing names, deletions.
     pub fn take_up(dir: Arc<Dir>, say: &mut dyn FnMut(String)) -> Result<Past> {
         let mut past = Past { dir, all: Vec::new(), last: 0 };
         let names = past.dir.names().map_err(|e| Error::io(past.dir.path(), "list", e))?;
         for name in names {
             let Some((number, end)) = parse(&name) else { continue };
-            // Also of what is left alone: no name is used twice.
+            // Also for entries that are left alone: no number is used twice.
             past.last = past.last.max(number);
             match (end, past.look(&name, number)) {
                 (GONE, Err(_)) => past.clear(&name),
@@ -89,7 +89,7 @@ impl Past {
                     Err(e) => say(format!("{name} keeps this name: {e}")),
                 },
                 (_, Ok(one)) => past.all.push(one),
-                // Nothing of this series: somebody else's.
+                // It belongs to another program.
                 (_, Err(_)) => {}
             }
         }
@@ -102,7 +102,7 @@ impl Past {
         self.last
     }
 
-    /// Gives a recording the name under which it is read.
+    /// Gives a recording its readable name.
     pub fn show(&mut self, number: u64, start: f64) -> std::io::Result<()> {
         let (part, done) = (name(number, start, PART), name(number, start, DONE));
         if self.dir.kind(&done)?.is_some() {
@@ -114,7 +114,7 @@ impl Past {
         Ok(())
     }
 
-    /// Looks again how large the last two are: one has just been finished.
+    /// Measures the last two again: one has just been finished.
     pub fn measure(&mut self) {
         for at in self.all.len().saturating_sub(2)..self.all.len() {
             if let Ok(now) = self.look(&self.all[at].name, self.all[at].place.number) {
@@ -123,7 +123,8 @@ impl Past {
         }
     }
 
-    /// Deletes the oldest, as long as they are more than is kept; never the last, which may be being written.
+    /// Deletes the oldest recordings while they exceed the limits; never the last, which may be being
+    /// written.
     pub fn prune(&mut self, keep: &Keep, now: &Now, say: &mut dyn FnMut(String)) {
         let mut sum: u64 = self.all.iter().map(|one| one.bytes).sum();
         let most = keep.bytes.map_or(u64::MAX, |bytes| bytes / 4 * 3);
@@ -150,24 +151,24 @@ impl Past {
         }
     }
 
-    /// What is known of a recording, if it is one of this series.
+    /// The data of a recording, if it belongs to this series.
     fn look(&self, name: &str, number: u64) -> Result<One, String> {
         let left = |why: String| format!("{} is left alone: {why}", self.dir.path().join(name).display());
         let dir = self.dir.open_in(name).map_err(|e| left(e.to_string()))?;
         if !dir.is_ours_beside(&self.dir).map_err(|e| left(e.to_string()))? {
-            return Err(left("it is of another user, or a file system of its own".into()));
+            return Err(left("it belongs to another user, or is a separate file system".into()));
         }
         let (manifest, _) = Manifest::read_in(&dir).map_err(|e| left(e.to_string()))?;
         let Some(place) = manifest.series.filter(|place| place.number == number) else {
-            return Err(left("its manifest does not tell its number in a series".into()));
+            return Err(left("its manifest lacks its number in a series".into()));
         };
         let mut bytes = 0;
         for file in dir.names().map_err(|e| left(e.to_string()))? {
             match dir.taken(&file) {
                 Ok(Some(taken)) if is_part(&file) => bytes += taken,
-                // Finished meanwhile: its streams were removed.
+                // It was finished meanwhile: its streams were removed.
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound && is_part(&file) => {}
-                _ => return Err(left(format!("{file} in it is no file of a recording"))),
+                _ => return Err(left(format!("{file} in it does not belong to a recording"))),
             }
         }
         Ok(One { name: name.into(), place, start: manifest.created_unix, bytes, stuck: false })
@@ -181,9 +182,9 @@ impl Past {
         self.empty(&gone, number)
     }
 
-    /// Deletes a recording that has been renamed.
+    /// Deletes a recording that was renamed for it.
     fn empty(&self, gone: &str, number: u64) -> Result<(), String> {
-        // Whatever happened to its name since it was looked at.
+        // Its name may have changed hands since it was examined.
         self.look(gone, number)?;
         let failed = |e| format!("{} cannot be deleted: {e}", self.dir.path().join(gone).display());
         let dir = self.dir.open_in(gone).map_err(failed)?;
@@ -195,7 +196,7 @@ impl Past {
         self.dir.remove_dir(gone).map_err(failed)
     }
 
-    /// Removes a directory that has no manifest yet, or no longer, and nothing else in it.
+    /// Removes a directory without a manifest and without other files.
     fn clear(&self, name: &str) {
         let Ok(dir) = self.dir.open_in(name) else { return };
         let unfinished = temporary(MANIFEST);

@@ -29,7 +29,7 @@ fn recordings(dir: &Path) -> Vec<Recording> {
     names(dir).iter().map(|n| Recording::open(&dir.join(n)).unwrap()).collect()
 }
 
-/// A series of so many whole recordings, a minute each.
+/// A series of `count` complete recordings, a minute each.
 fn whole(dir: &Path, count: u64, keep: Keep) -> Vec<String> {
     let mut series = Series::open(dir, keep, 0o600).unwrap();
     for i in 0..count {
@@ -45,7 +45,7 @@ fn each_is_whole_when_the_next_begins_and_no_row_is_lost_or_told_twice() {
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("always");
     assert_eq!(whole(&dir, 5, Keep::default()), Vec::<String>::new());
-    // Another run takes up the numbers.
+    // Another run continues the numbers.
     assert_eq!(whole(&dir, 2, Keep::default()), Vec::<String>::new());
     let all = recordings(&dir);
     let numbers: Vec<_> = all.iter().map(|r| r.manifest.series.as_ref().unwrap().number).collect();
@@ -68,7 +68,7 @@ fn a_killed_series_is_taken_up_and_has_lost_nothing_that_was_flushed() {
         // Neither ended nor finished, as after kill -9.
     }
     let only = names(&dir).into_iter().next().unwrap();
-    // Killed before it got its name, and killed while one was deleted and while one was made.
+    // Killed before it got its name, and killed during a deletion and during creation.
     std::fs::rename(dir.join(&only), dir.join(only.replace(DONE, PART))).unwrap();
     std::fs::create_dir(dir.join("00000009-20240229T120003Z.gone")).unwrap();
     std::fs::create_dir(dir.join("00000008-20240229T120003Z.part")).unwrap();
@@ -78,7 +78,7 @@ fn a_killed_series_is_taken_up_and_has_lost_nothing_that_was_flushed() {
     assert_eq!(all.len(), 2, "{:?}", names(&dir));
     assert!(!all[0].manifest.complete);
     assert_eq!(all[0].tables["waits"].num_rows(), 7);
-    assert_eq!(all[1].manifest.series.as_ref().unwrap().number, 10, "no number is used again");
+    assert_eq!(all[1].manifest.series.as_ref().unwrap().number, 10, "numbers are not reused");
 }
 
 #[test]
@@ -98,13 +98,13 @@ fn a_directory_of_other_things_is_refused_and_left_as_it_is() {
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("passwd"), "root").unwrap();
     let refused = Series::open(place.path(), Keep::default(), 0o600).err().unwrap().to_string();
-    assert!(refused.contains("holds other things (passwd)"), "{refused}");
+    assert!(refused.contains("holds other files (passwd)"), "{refused}");
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
-    // A link with the name of the lock is no lock.
+    // A link with the name of the lock is not a lock.
     symlink("passwd", place.path().join(LOCK)).unwrap();
     assert!(Series::open(place.path(), Keep::default(), 0o600).is_err());
     assert_eq!(std::fs::read_to_string(place.path().join("passwd")).unwrap(), "root");
-    // Recordings of the series alone, whose lock was deleted, and what a file system has.
+    // Only recordings of the series, with a deleted lock, and the entries of a file system.
     let dir = place.path().join("always");
     whole(&dir, 2, Keep::default());
     std::fs::remove_file(dir.join(LOCK)).unwrap();
@@ -121,7 +121,7 @@ fn links_others_and_strange_things_are_never_deleted() {
     std::fs::create_dir(&precious).unwrap();
     std::fs::write(precious.join("manifest.json"), "{}").unwrap();
     let all: Vec<String> = names(&dir).into_iter().collect();
-    // A link that is named as a recording, a recording that holds a link, one with a user's notes, one copied to
+    // A link named like a recording, a recording that contains a link, one with a user's notes, one copied to
     // another number.
     symlink(&precious, dir.join("00000000-20240229T120000Z.ncpu")).unwrap();
     symlink(precious.join("manifest.json"), dir.join(&all[0]).join("evil.parquet")).unwrap();
@@ -133,7 +133,7 @@ fn links_others_and_strange_things_are_never_deleted() {
     let told = whole(&dir, 1, Keep { age: Some(Duration::ZERO), bytes: Some(0) });
     let left = names(&dir);
     assert_eq!(left.iter().filter(|n| all.contains(n)).cloned().collect::<Vec<_>>(), all[..2], "{told:?}");
-    // Those, the link, the copy, the other file and the last recording.
+    // These, the link, the copy, the other file and the last recording.
     assert_eq!(left.len(), 6, "{left:?}");
     assert_eq!(std::fs::read_to_string(precious.join("manifest.json")).unwrap(), "{}");
     assert!(dir.join(&all[0]).join("waits.parquet").exists(), "left whole");
@@ -151,10 +151,11 @@ fn what_is_kept_follows_age_whatever_the_clock_was_set_to() {
         names(place.path()).len()
     };
     let now = Now::read();
-    // They say 2024, and were made just now: a clock that is years ahead deletes nothing of the same boot.
+    // Their clock says 2024, and they were made just now: a clock that is years ahead deletes nothing of the
+    // same boot.
     assert_eq!(left(&Now { unix: 4e9, ..now.clone() }), 4);
     assert_eq!(left(&Now { unix: 0.0, ..now.clone() }), 4);
-    // After a reboot the clock is all there is: the first ended an hour and a second ago.
+    // After a reboot only the clock counts: the first ended an hour and a second ago.
     let boot = String::from("another");
     assert_eq!(left(&Now { unix: 1_709_208_060.0 + 3601.0, boot: boot.clone(), booted: 1.0 }), 3);
     // They lie in the future.
@@ -191,7 +192,8 @@ fn one_that_grows_past_its_part_says_so() {
     assert!(series.is_full());
 }
 
-/// A series as [`whole`] makes it, but as long in time as it says, with `gap` seconds between the third and the fourth.
+/// A series like that of [`whole`], with the length that it claims, and `gap` seconds between the third and
+/// the fourth.
 fn timed(dir: &Path, gap: f64) -> Vec<String> {
     whole(dir, 5, Keep::default());
     let names: Vec<String> = names(dir).into_iter().collect();
@@ -206,7 +208,7 @@ fn timed(dir: &Path, gap: f64) -> Vec<String> {
     names
 }
 
-/// The names of a recording's directory, or when those beside the moment end and begin.
+/// The name of the recording's directory, or the end before and the start after the moment.
 fn at(moments: &Moments, unix: f64) -> Result<String, (Option<f64>, Option<f64>)> {
     match moments.at(unix).unwrap() {
         Moment::Held(recording) => Ok(recording.name.rsplit('/').next().unwrap().into()),
@@ -226,7 +228,7 @@ fn a_moment_is_in_the_recording_that_was_written_then() {
         }
     }
     assert_eq!(at(&moments, FIRST - 1.0), Err((None, Some(FIRST))));
-    // The last is as long as its tables go, and these have no times.
+    // The last is as long as its tables, and these have no times.
     assert_eq!(at(&moments, FIRST + 241.0), Err((Some(FIRST + 240.0), None)));
     assert_eq!(moments.span(), Some((FIRST, FIRST + 240.0)));
 }
@@ -236,7 +238,7 @@ fn a_moment_between_two_watches_is_in_none_and_one_of_a_clock_that_was_set_is_fo
     const FIRST: f64 = 1_709_208_000.0;
     let place = tempfile::tempdir().unwrap();
     let names = timed(place.path(), 3600.0);
-    // The third tells how long it was; without its table it would have lasted until the fourth.
+    // The third contains its length; without that table it would have lasted until the fourth.
     let table = |t: f64| {
         let mut table = Table::builder("cpu_time", &[Column::float("t", Unit::Seconds, Kind::Key, "")]);
         table.row().float(t);
@@ -251,7 +253,8 @@ fn a_moment_between_two_watches_is_in_none_and_one_of_a_clock_that_was_set_is_fo
     let moments = Moments::read(place.path()).unwrap();
     assert_eq!(at(&moments, FIRST + 150.0).as_ref(), Ok(&names[2]));
     assert_eq!(at(&moments, FIRST + 1000.0), Err((Some(FIRST + 180.0), Some(FIRST + 3780.0))));
-    // The fourth and fifth after the clock was set back by an hour: they are told from the first by their numbers.
+    // The fourth and fifth began after the clock was set back by an hour: their numbers distinguish them from
+    // the first.
     for name in &names[3..] {
         let file = place.path().join(name).join(MANIFEST);
         let mut manifest = Manifest::read(&place.path().join(name)).unwrap();
@@ -273,7 +276,8 @@ fn what_others_put_there_is_left_out() {
     whole(&elsewhere, 1, Keep::default());
     let other = elsewhere.join(self::names(&elsewhere).first().unwrap());
     let hostile: Vec<String> = (10..17).map(|n| format!("{n:08}-20240229T120000Z.ncpu")).collect();
-    // A link to a recording, one that is another's number, broken manifests, a link and a pipe as manifest, a file.
+    // A link to a recording, one with another's number, broken manifests, a link and a pipe as manifest, a
+    // file.
     symlink(&other, dir.join(&hostile[0])).unwrap();
     for name in &hostile[1..6] {
         std::fs::create_dir(dir.join(name)).unwrap();

@@ -1,4 +1,5 @@
-//! The build script of crates with BPF programs: compiles every `NAME.bpf.c` below `src` to `$OUT_DIR/NAME.skel.rs`.
+//! Build script of the crates with BPF programs: compiles every `NAME.bpf.c` below `src` to
+//! `$OUT_DIR/NAME.skel.rs`.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -8,7 +9,7 @@ const SHARED: &str = "../observe-core/src/bpf_support";
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let headers = env::var("DEP_BPF_INCLUDE").expect("libbpf-sys tells where its headers are");
+    let headers = env::var("DEP_BPF_INCLUDE").expect("libbpf-sys sets the path of its headers");
     // For the test that compiles each header alone.
     println!("cargo:rustc-env=BPF_HEADERS={headers}");
     let mut programs = Vec::new();
@@ -35,7 +36,8 @@ fn main() {
     }
 }
 
-/// The programs below `dir`; each beside its collector, with headers of its own. Cargo watches all of them.
+/// The programs below `dir`. Each lies beside its collector and has its own headers. Cargo watches all of
+/// them.
 fn find(dir: &Path, programs: &mut Vec<(PathBuf, String)>) {
     for entry in fs::read_dir(dir).expect("part of the source").flatten() {
         let path = entry.path();
@@ -46,7 +48,7 @@ fn find(dir: &Path, programs: &mut Vec<(PathBuf, String)>) {
         let file = entry.file_name().to_string_lossy().into_owned();
         if file.ends_with(".c") || file.ends_with(".h") {
             println!("cargo:rerun-if-changed={}", path.display());
-            // A new file is seen by its directory.
+            // Watching the directory detects new files.
             println!("cargo:rerun-if-changed={}", dir.display());
         }
         if let Some(name) = file.strip_suffix(".bpf.c") {

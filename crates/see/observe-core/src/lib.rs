@@ -1,5 +1,5 @@
-//! The base of all collectors: loading BPF programs and reading what they write ([`bpf_support`]), the program that is
-//! observed ([`program`]), and the names of addresses ([`names`]).
+//! The base of all collectors: loading BPF programs and reading their output ([`bpf_support`]), the observed
+//! program ([`program`]), and the names of addresses ([`names`]).
 
 pub mod bpf_support;
 pub mod names;

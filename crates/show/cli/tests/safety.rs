@@ -196,7 +196,7 @@ fn a_command_runs_as_another_user() {
     assert_eq!(o.status.code(), Some(5), "{}", err(&o));
     assert!(out(&o).starts_with("nobody\n") && !out(&o).lines().any(|l| l == "0"), "{}", out(&o));
     let o = ncpu(&["run", "--user", "no-such-user", "--", "true"]);
-    assert!(!o.status.success() && err(&o).contains("there is no user `no-such-user`"), "{}", err(&o));
+    assert!(!o.status.success() && err(&o).contains("unknown user `no-such-user`"), "{}", err(&o));
 }
 
 #[test]

@@ -44,7 +44,7 @@ use crate::observation::shortage::Shortage;
 use crate::observation::throttle::Throttle;
 use crate::observation::{Cadence, Until};
 use crate::program::processes::started_by;
-use crate::program::{Ended, Met, Target};
+use crate::program::{Counts, Ended, Target};
 use capacity::{Program, Spent, Ticks, divide};
 use idle::{Idle, Look};
 use locks::{Locks, Moment};
@@ -126,7 +126,7 @@ struct Told {
     kernel: f64,
     idle: Idle,
     looks: u64,
-    met: Met,
+    met: Counts,
     threads: HashMap<u32, Thread>,
     /// Threads that have ended since the last table.
     ended: Vec<(u32, Thread)>,
@@ -372,7 +372,7 @@ impl Unprivileged {
             let got = unsafe { libc::wait4(pid as i32, &raw mut status, libc::WNOHANG, usage.as_mut_ptr()) };
             if got == pid as i32 {
                 // SAFETY: zeroed is a valid rusage, and wait4 has filled it.
-                self.orphans.add(&Accounts::from(&Ended::of(status, &unsafe { usage.assume_init() })));
+                self.orphans.add(&Accounts::from(&Ended::from_wait(status, &unsafe { usage.assume_init() })));
             }
         }
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ncpu_machine::process::{self, Fields, Stat};
 
 use crate::program::processes::started_by;
-use crate::program::{Ended, Met};
+use crate::program::{Counts, Ended};
 
 /// CPU time of processes and of those they waited for, and what they met.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -18,7 +18,7 @@ pub(super) struct Accounts {
     /// Seconds of system time.
     pub system: f64,
     /// Faults, switches and I/O.
-    pub met: Met,
+    pub met: Counts,
 }
 
 impl Accounts {
@@ -40,7 +40,7 @@ impl Accounts {
         Accounts {
             user: (self.user - before.user).max(0.0),
             system: (self.system - before.system).max(0.0),
-            met: Met {
+            met: Counts {
                 minor_faults: now.minor_faults.saturating_sub(old.minor_faults),
                 major_faults: now.major_faults.saturating_sub(old.major_faults),
                 voluntary: now.voluntary.saturating_sub(old.voluntary),
@@ -54,7 +54,7 @@ impl Accounts {
 
 impl From<&Ended> for Accounts {
     fn from(ended: &Ended) -> Accounts {
-        Accounts { user: ended.user, system: ended.system, met: ended.met }
+        Accounts { user: ended.user, system: ended.system, met: ended.counts }
     }
 }
 
@@ -212,7 +212,7 @@ impl Processes {
             sum.add(&Accounts {
                 user: (user + of_children) as f64 / ticks,
                 system: (system + system_of_children) as f64 / ticks,
-                met: Met {
+                met: Counts {
                     minor_faults: minor + minor_of_children,
                     major_faults: major + major_of_children,
                     ..self.io(&dir)
@@ -223,10 +223,10 @@ impl Processes {
     }
 
     /// Bytes that a process and those it waited for moved to and from storage.
-    fn io(&self, dir: &Path) -> Met {
+    fn io(&self, dir: &Path) -> Counts {
         let text = process::read(&dir.join("io")).unwrap_or_default();
         let of = |name: &str| Fields(&text).number(name).unwrap_or(0);
-        Met { read: of("read_bytes"), written: of("write_bytes"), ..Met::default() }
+        Counts { read: of("read_bytes"), written: of("write_bytes"), ..Counts::default() }
     }
 
     /// How often the threads that live went to another CPU, where the kernel tells.

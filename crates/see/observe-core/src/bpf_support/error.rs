@@ -1,6 +1,6 @@
-//! What keeps a collector from beginning.
+//! Errors that prevent a collector from starting.
 
-/// What stops an observation before it begins.
+/// An error that stops an observation before it begins.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// BPF needs privileges.
@@ -8,20 +8,20 @@ pub enum Error {
         "observing the kernel needs root (or CAP_BPF and CAP_PERFMON): run with sudo; without it there are `ncpu run` and `watch -p` of your own processes (with fewer layers), `topology`, `limits`, `cpus`, `memory` (an estimate), `lines FILE`, `bench`, `scale`, `populate`, `preload` and `report`"
     )]
     NotPermitted,
-    /// Which process is meant is not known where numbers are others.
+    /// In a PID namespace the kernel's process IDs differ from those of `/proc`.
     #[error(
-        "this is a PID namespace, as of a container, and the kernel tells the machine's numbers of processes: run ncpu in the machine's own (docker run --pid=host, nsenter -t 1 -p), or observe a cgroup (-c) or all (-a)"
+        "this is a PID namespace, as in a container, and the kernel reports the machine's process IDs; run ncpu in the machine's own namespace (docker run --pid=host, nsenter -t 1 -p), or observe a cgroup (-c) or all (-a)"
     )]
     PidNamespace,
     /// CO-RE needs the kernel's types.
     #[error(
-        "this kernel has no BTF (/sys/kernel/btf/vmlinux): observing needs one built with CONFIG_DEBUG_INFO_BTF, as every distribution's since 2021 is"
+        "this kernel has no BTF (/sys/kernel/btf/vmlinux); observing needs CONFIG_DEBUG_INFO_BTF, which every distribution has enabled since 2021"
     )]
     NoBtf,
-    /// A tracepoint that everything rests on.
-    #[error("this kernel has no tracepoint {0}, which every observation rests on")]
+    /// A tracepoint that every observation needs.
+    #[error("this kernel has no tracepoint {0}, which every observation needs")]
     NoTracepoint(&'static str),
-    /// The programs need what this kernel lacks.
+    /// The programs need a feature that this kernel lacks.
     #[error("{0}")]
     OldKernel(super::OldKernel),
     /// The cgroup cannot be found.
@@ -35,25 +35,25 @@ pub enum Error {
         source: std::io::Error,
     },
     /// BPF takes a descriptor for each program, map and CPU.
-    #[error("only {0} files may be open at once (ulimit -n): observing this machine takes {1}")]
+    #[error("only {0} files may be open at once (ulimit -n); observing this machine needs {1}")]
     Descriptors(u64, u64),
     /// libbpf refused.
     #[error("{doing}: {source}")]
     Bpf {
-        /// What was being done.
+        /// The failed operation.
         doing: &'static str,
-        /// libbpf's own words.
+        /// The error from libbpf.
         source: libbpf_rs::Error,
     },
     /// The kernel refused.
     #[error("{doing}: {source}")]
     Io {
-        /// What was being done.
+        /// The failed operation.
         doing: &'static str,
-        /// The system's own words.
+        /// The error from the system.
         source: std::io::Error,
     },
 }
 
-/// A result of a collector.
+/// The result type of collectors.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

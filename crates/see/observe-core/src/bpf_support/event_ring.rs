@@ -7,27 +7,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use perf_event_open_sys::bindings::perf_event_mmap_page;
 
-/// An event with its ring, which the kernel writes and this process empties.
+/// A perf event and its ring. The kernel fills the ring and this process drains it.
 pub struct Ring {
     base: NonNull<u8>,
     page: usize,
     data: usize,
-    /// The event lives as long as its ring.
+    /// Keeps the event open while the ring exists.
     event: OwnedFd,
 }
 
-// SAFETY: the mapping belongs to this value alone.
+// SAFETY: only this value uses the mapping.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Maps a ring of so many pages, a power of two.
+    /// Maps a ring of `pages` pages, a power of two.
     ///
     /// # Errors
-    /// What mmap says; EPERM where all rings of the user would be larger than `perf_event_mlock_kb`.
+    /// The error from mmap; EPERM if the user's rings would exceed `perf_event_mlock_kb`.
     pub fn new(event: OwnedFd, pages: usize) -> io::Result<Ring> {
         let page = rustix::param::page_size();
         let data = pages.next_power_of_two() * page;
-        // SAFETY: a fresh shared mapping of an event this process holds open.
+        // SAFETY: a fresh shared mapping of an event that this process holds open.
         let at = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -50,15 +50,15 @@ impl Ring {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
-    /// Appends what the kernel wrote since the last time, and gives it the room back. Says how many bytes
-    /// were not there although the kernel says so.
+    /// Appends the bytes written since the last call and frees their room in the ring. Returns the bytes that
+    /// the kernel reports but that are missing from the ring.
     pub fn drain(&mut self, out: &mut Vec<u8>) -> u64 {
         let head_at = std::mem::offset_of!(perf_event_mmap_page, data_head);
         let tail_at = std::mem::offset_of!(perf_event_mmap_page, data_tail);
-        // Pairs with the kernel's: what lies before the head is written.
+        // Pairs with the kernel's release store: all bytes before the head are written.
         let head = self.word(head_at).load(Ordering::Acquire);
         let tail = self.word(tail_at).load(Ordering::Relaxed);
-        // SAFETY: the data pages, of which the kernel writes none before the tail has passed it.
+        // SAFETY: the data pages. The kernel does not overwrite a byte before the tail has passed it.
         let data = unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(self.page), self.data) };
         let lost = unwrap(data, tail, head, out);
         self.word(tail_at).store(head, Ordering::Release);
@@ -67,7 +67,7 @@ impl Ring {
 }
 
 impl AsFd for Ring {
-    /// The event's descriptor: readable when the ring is filled to its watermark.
+    /// The event's descriptor. It becomes readable when the ring reaches its watermark.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
@@ -75,13 +75,14 @@ impl AsFd for Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and handed out only for as long as `self` was borrowed.
+        // SAFETY: `new` made the mapping, and every borrow of it ended with the borrow of `self`.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.page + self.data) };
     }
 }
 
-/// Appends the bytes from `tail` to `head`, which count on without end in a ring of a power of two bytes.
-/// More than the ring holds cannot be: then nothing is taken, and their number given.
+/// Appends the bytes from `tail` to `head` of a ring of a power of two bytes. Neither counter restarts at the
+/// ring's end. A distance greater than the ring is invalid: then nothing is appended, and the distance is
+/// returned.
 fn unwrap(data: &[u8], tail: u64, head: u64, out: &mut Vec<u8>) -> u64 {
     let fresh = head.wrapping_sub(tail);
     if fresh > data.len() as u64 {
@@ -107,7 +108,7 @@ mod tests {
         };
         assert_eq!(read(4, 8), (0, vec![4, 5, 6, 7]));
         assert_eq!(read(14, 18), (0, vec![14, 15, 0, 1]));
-        assert_eq!(read(u64::MAX - 1, 2), (0, vec![14, 15, 0, 1]), "the count itself goes round");
+        assert_eq!(read(u64::MAX - 1, 2), (0, vec![14, 15, 0, 1]), "the counter itself wraps");
         assert_eq!(read(16, 32).1, data);
         assert_eq!(read(0, 0), (0, vec![]));
         assert_eq!(read(0, 17), (17, vec![]));

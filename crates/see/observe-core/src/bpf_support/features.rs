@@ -1,12 +1,12 @@
-//! Features of BPF that kernels have from some release on. Each is found by a name in the kernel's own types, so features that a
-//! distribution has ported to an older release count.
+//! BPF features that some supported kernels lack. Each is detected by a name in the kernel's own types, so
+//! features that a distribution has backported count too.
 
 use std::fmt;
 
 /// A feature that some of the programs need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
-    /// A record of its own for each thread.
+    /// Task storage: a separate record for each thread.
     TaskStorage,
     /// The registers with which a thread entered the kernel.
     TaskRegisters,
@@ -15,10 +15,10 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// All of them.
+    /// All features.
     pub const ALL: [Feature; 3] = [Feature::TaskStorage, Feature::TaskRegisters, Feature::Loop];
 
-    /// The name in the kernel's types that shows it (include/uapi/linux/bpf.h).
+    /// The name in the kernel's types that proves the feature (include/uapi/linux/bpf.h).
     pub(super) fn sign(self) -> &'static str {
         match self {
             Feature::TaskStorage => "BPF_MAP_TYPE_TASK_STORAGE",
@@ -27,7 +27,7 @@ impl Feature {
         }
     }
 
-    /// The release of Linux that brought it.
+    /// The Linux release that introduced it.
     pub fn since(self) -> &'static str {
         match self {
             Feature::TaskStorage => "5.11",
@@ -52,7 +52,7 @@ impl fmt::Display for Feature {
 pub struct OldKernel {
     /// `uname -r`.
     pub release: String,
-    /// The feature.
+    /// The missing feature.
     pub lacks: Feature,
 }
 

@@ -1,4 +1,4 @@
-//! What loading and attaching has in common, whatever the programs are for.
+//! Loading and attaching, common to all BPF programs.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -23,17 +23,17 @@ const BPF_F_TEST_RUN_ON_CPU: u32 = 1;
 
 const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
-/// What this kernel tells of its types and tracepoints, which all programs need.
+/// This kernel's types and tracepoints, which all programs need.
 pub struct Types {
     types: ncpu_btf::Kernel,
-    /// Looked up by those who ask for one.
+    /// Read at the first use.
     tracepoints: OnceCell<HashSet<String>>,
-    /// For tests: tracepoints and features to do without, as an older kernel does.
+    /// For tests: tracepoints and features to treat as missing, as in an older kernel.
     hidden: String,
     hidden_features: String,
 }
 
-/// An opened object, with the part of the kernel's types that it asks for.
+/// An opened object, with the part of the kernel's types that it needs.
 pub struct Opened<S> {
     skel: S,
     /// Read when the object is loaded.
@@ -41,10 +41,10 @@ pub struct Opened<S> {
 }
 
 impl Types {
-    /// Reads them.
+    /// Opens the kernel's types.
     ///
     /// # Errors
-    /// There is no BTF, or too few descriptors may be open.
+    /// There is no BTF, or the limit on open files is too low.
     pub fn read() -> Result<Types> {
         check_descriptors(ENGINE)?;
         let types = ncpu_btf::Kernel::read(Path::new(VMLINUX)).map_err(|_| Error::NoBtf)?;
@@ -59,10 +59,10 @@ impl Types {
         !self.hidden_features.split(',').any(|h| h == sign) && self.types.has_name(sign)
     }
 
-    /// Checks that the kernel has these features, the oldest first.
+    /// Checks that the kernel has these features, listed from the oldest on.
     ///
     /// # Errors
-    /// The first that it lacks.
+    /// The first missing feature.
     pub fn require(&self, features: &[Feature]) -> Result<()> {
         match features.iter().find(|feature| !self.gives(**feature)) {
             Some(lacks) => Err(Error::OldKernel(OldKernel::running(*lacks))),
@@ -76,14 +76,14 @@ impl Types {
         !self.hidden.split(',').any(|h| h == tracepoint) && all.contains(tracepoint)
     }
 
-    /// Opens an object, which looks its types up in just the part of the kernel's that it names: loading takes half the
-    /// time. Not for programs that ask for the numbers of types.
+    /// Opens an object with only those kernel types that it names, which halves the loading time. Do not use
+    /// it for programs that use type IDs.
     pub fn open<'o, B: SkelBuilder<'o>>(
         &self,
         mut builder: B,
         storage: &'o mut MaybeUninit<OpenObject>,
     ) -> libbpf_rs::Result<Opened<B::Output>> {
-        // Which types it names is known when it is open, and where they stand has to be told before.
+        // The needed types are known only after opening, but libbpf takes their path before.
         let file = memfd_create("types", MemfdFlags::CLOEXEC).ok().map(File::from);
         if let Some(file) = &file {
             let path = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -99,7 +99,7 @@ impl Types {
 }
 
 impl<'o, S: OpenSkel<'o>> Opened<S> {
-    /// Loads it into the kernel.
+    /// Loads the object into the kernel.
     pub fn load(self) -> libbpf_rs::Result<S::Output> {
         self.skel.load()
     }
@@ -122,23 +122,24 @@ impl<S> DerefMut for Opened<S> {
 /// The object's own types, as BTF.
 fn own_types(object: &OpenObject) -> &[u8] {
     let mut len = 0;
-    // SAFETY: the object lives, and its types with it; libbpf takes a null pointer for no types, and yields one then.
+    // SAFETY: the object and its types are alive. libbpf returns a null pointer if the object has no types.
     let bytes = unsafe {
         let types = libbpf_sys::bpf_object__btf(object.as_libbpf_object().as_ptr());
         if types.is_null() { std::ptr::null() } else { libbpf_sys::btf__raw_data(types, &mut len) }
     };
     match NonNull::new(bytes.cast_mut().cast::<u8>()) {
         None => &[],
-        // SAFETY: libbpf keeps `len` bytes there for as long as the object is not changed, which needs it mutably.
+        // SAFETY: libbpf keeps `len` bytes there until the object is changed, which needs a mutable
+        // reference.
         Some(bytes) => unsafe { std::slice::from_raw_parts(bytes.as_ptr(), len as usize) },
     }
 }
 
-/// Descriptors that observing with the engine takes.
+/// Descriptors that an observation with the engine needs.
 const ENGINE: u64 = 160;
 
-/// Checks that there is room for the descriptors of programs, tables and links; without it libbpf fails in the middle
-/// with pages of log.
+/// Checks that enough descriptors for programs, tables and links are available. Otherwise libbpf fails
+/// halfway with pages of log.
 pub fn check_descriptors(needed: u64) -> Result<()> {
     match rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
         Some(room) if room < needed => Err(Error::Descriptors(room, needed)),
@@ -146,13 +147,13 @@ pub fn check_descriptors(needed: u64) -> Result<()> {
     }
 }
 
-/// How many parts a table has that each CPU has its own of: one for every CPU that is there or may be brought online,
-/// up to the highest number. A kernel that has room for many more is not the reason to have tables for them.
+/// Number of parts in a per-CPU table: one for every CPU that is present or may be brought online, up to the
+/// highest number. CPUs that the kernel merely supports do not count.
 pub fn cpu_parts() -> Result<usize> {
-    // To measure what a larger machine's tables take.
-    let told = std::env::var("NCPU_CPU_PARTS").ok().and_then(|n| n.parse::<usize>().ok());
-    if let (Some(told), Some(present)) = (told, present_parts(Path::new("/"))) {
-        return Ok(told.clamp(present, 1 << 16));
+    // To measure the tables of a larger machine.
+    let requested = std::env::var("NCPU_CPU_PARTS").ok().and_then(|n| n.parse::<usize>().ok());
+    if let (Some(requested), Some(present)) = (requested, present_parts(Path::new("/"))) {
+        return Ok(requested.clamp(present, 1 << 16));
     }
     if let Some(parts) = present_parts(Path::new("/")) {
         return Ok(parts);
@@ -165,7 +166,7 @@ fn present_parts(root: &Path) -> Option<usize> {
     Some(CpuSet::parse_list(text.trim()).ok()?.last()? as usize + 1)
 }
 
-/// Why the kernel did not load programs.
+/// The error for programs that the kernel did not load.
 pub fn refused(source: libbpf_rs::Error) -> Error {
     match source.kind() {
         ErrorKind::PermissionDenied => Error::NotPermitted,
@@ -173,7 +174,7 @@ pub fn refused(source: libbpf_rs::Error) -> Error {
     }
 }
 
-/// Attaches those of the programs that were loaded, in this order, to their tracepoints.
+/// Attaches the loaded programs, in this order, to their tracepoints.
 pub fn attach<'a, 'p: 'a>(programs: impl IntoIterator<Item = &'a ProgramMut<'p>>) -> Result<Vec<Link>> {
     let attach = |program: &ProgramMut<'p>| {
         program
@@ -183,7 +184,7 @@ pub fn attach<'a, 'p: 'a>(programs: impl IntoIterator<Item = &'a ProgramMut<'p>>
     programs.into_iter().filter(|program| program.autoload()).map(attach).collect()
 }
 
-/// Where an object lives: until the process ends, since its maps and links are kept beside it.
+/// Storage for an object until the process ends, since its maps and links refer to it.
 pub fn storage() -> &'static mut MaybeUninit<OpenObject> {
     Box::leak(Box::new(MaybeUninit::uninit()))
 }
@@ -192,7 +193,7 @@ pub fn storage() -> &'static mut MaybeUninit<OpenObject> {
 pub fn run_on(program: &ProgramMut<'_>, cpus: &[usize]) {
     for &cpu in cpus {
         let input = ProgramInput { cpu: cpu as u32, flags: BPF_F_TEST_RUN_ON_CPU, ..ProgramInput::default() };
-        // A CPU that has just gone offline is as if it had not been asked.
+        // A CPU that has just gone offline is skipped.
         let _ = program.test_run(input);
     }
 }

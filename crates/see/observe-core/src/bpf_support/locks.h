@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What lock:contention_begin says of a lock: LCB_F_* of include/trace/events/lock.h. */
+/* Flags of lock:contention_begin: LCB_F_* of include/trace/events/lock.h. */
 #ifndef NCPU_LOCKS_H
 #define NCPU_LOCKS_H
 

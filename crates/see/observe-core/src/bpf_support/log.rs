@@ -1,4 +1,5 @@
-//! libbpf's log: it would come between the program's own words, and tells why the kernel refused a program.
+//! libbpf's log. It holds the reason why the kernel rejected a program, and would interrupt `ncpu`'s own
+//! output.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +20,7 @@ pub fn keep() {
     })));
 }
 
-/// The error with what libbpf warned of last.
+/// Adds the last warnings of libbpf to an error.
 pub fn explain(error: libbpf_rs::Error) -> libbpf_rs::Error {
     let last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     let words = last.iter().map(String::as_str).collect::<Vec<_>>().join("\n");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Loops of which the verifier looks at one round: bpf_loop came with Linux 5.17. Before that, bpf_for_each_map_elem (5.13) calls a
- * function for each element of an array.
+ * Loops of which the verifier checks one iteration. Linux 5.17 introduced bpf_loop. Before that,
+ * bpf_for_each_map_elem (5.13) calls a function for each element of an array.
  */
 #ifndef NCPU_LOOP_H
 #define NCPU_LOOP_H

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use super::Plain;
 
-/// A mapping of a `BPF_F_MMAPABLE` array; read only, but for [`Mapped::clear`].
+/// A mapping of a `BPF_F_MMAPABLE` array, read-only except for [`Mapped::clear`].
 pub struct Mapped<T> {
     base: NonNull<u8>,
     bytes: usize,
@@ -24,7 +24,7 @@ impl<T: Plain> Mapped<T> {
         Mapped::map(map, len, libc::PROT_READ)
     }
 
-    /// [`Mapped::new`] of one whose values are to be cleared.
+    /// As [`Mapped::new`], but the values can be cleared.
     pub fn to_clear(map: &impl AsFd, len: usize) -> std::io::Result<Mapped<T>> {
         Mapped::map(map, len, libc::PROT_READ | libc::PROT_WRITE)
     }
@@ -33,7 +33,7 @@ impl<T: Plain> Mapped<T> {
         let stride = size_of::<T>().next_multiple_of(8);
         let page = rustix::param::page_size();
         let bytes = (stride * len).next_multiple_of(page);
-        // SAFETY: a fresh shared mapping of a map this process holds open.
+        // SAFETY: a fresh shared mapping of a map that this process holds open.
         let at = unsafe {
             libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, map.as_fd().as_raw_fd(), 0)
         };
@@ -44,15 +44,16 @@ impl<T: Plain> Mapped<T> {
         Ok(Mapped { base, bytes, len, stride, of: PhantomData })
     }
 
-    /// A copy of one value. The kernel writes meanwhile: each word is whole, the value may be torn.
+    /// A copy of one value. The kernel may write meanwhile: each word is consistent, but the value may be
+    /// torn.
     pub fn get(&self, index: usize) -> T {
         assert!(index < self.len);
-        // SAFETY: in bounds; volatile since another writes; `T` takes any bits.
+        // SAFETY: in bounds; volatile because the kernel writes concurrently; `T` accepts any bits.
         unsafe { self.base.as_ptr().add(index * self.stride).cast::<T>().read_volatile() }
     }
 
-    /// A copy of one value that another writes, read again until two copies in a row are the `same`. Gives the last copy,
-    /// torn or not, after [`READS`].
+    /// A copy of one value that the kernel may be writing, read until two successive copies are the `same`.
+    /// After [`READS`] reads the last copy is returned, torn or not.
     pub fn get_whole(&self, index: usize, same: impl Fn(&T, &T) -> bool) -> T {
         until_same(|| self.get(index), same)
     }
@@ -64,8 +65,8 @@ impl<T: Plain> Mapped<T> {
         unsafe { self.base.as_ptr().add(index * self.stride).cast::<u64>().read_volatile() }
     }
 
-    /// Reads the values at these places and clears each one. A value with a first word of 0 is empty, and is left out. The
-    /// conditions of [`Mapped::clear`] hold here too.
+    /// Reads the values at these places and clears each one. Values whose first word is 0 are empty and are
+    /// skipped. The conditions of [`Mapped::clear`] apply.
     pub fn take(&mut self, places: impl IntoIterator<Item = usize>) -> impl Iterator<Item = T> {
         places.into_iter().filter_map(|place| {
             if self.first_word(place) == 0 {
@@ -85,18 +86,18 @@ impl<T: Plain> Mapped<T> {
         unsafe { self.base.as_ptr().add(index * self.stride).cast::<T>().write_volatile(T::default()) };
     }
 
-    /// Values in it.
+    /// Number of values.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the array is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 }
 
-/// Copies of a value that [`Mapped::get_whole`] reads at most.
+/// Maximum number of copies that [`Mapped::get_whole`] reads.
 const READS: usize = 16;
 
 fn until_same<T>(mut read: impl FnMut() -> T, same: impl Fn(&T, &T) -> bool) -> T {
@@ -114,7 +115,7 @@ fn until_same<T>(mut read: impl FnMut() -> T, same: impl Fn(&T, &T) -> bool) -> 
 
 impl<T> Drop for Mapped<T> {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, never handed out.
+        // SAFETY: `new` made the mapping, and it was never handed out.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }

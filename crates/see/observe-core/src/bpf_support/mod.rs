@@ -1,5 +1,5 @@
-//! The toolkit of collectors: what loading BPF programs, reading their tables and taking their records has in
-//! common, whatever they are for. The headers beside it are the same for the programs.
+//! The toolkit of collectors: loading BPF programs, reading their tables and receiving their records. All BPF
+//! programs share the headers in this directory.
 
 mod error;
 mod event_ring;

@@ -33,13 +33,13 @@ pub fn cpu_clock(cpu: usize, hz: u32) -> std::io::Result<OwnedFd> {
     open(cpu, PERF_COUNT_SW_CPU_CLOCK.into(), hz.into(), true)
 }
 
-/// A timer of one process, while it runs.
+/// A timer of one process, which counts while the process runs.
 pub fn cpu_clock_of(pid: u32, hz: u32) -> std::io::Result<OwnedFd> {
     let period_ns = 1_000_000_000 / u64::from(hz.max(1));
     super::perf_event::open(&attr(PERF_COUNT_SW_CPU_CLOCK.into(), period_ns, false), pid as i32, -1, None, 0)
 }
 
-/// A timer that runs a program, for as long as this lives.
+/// A timer that runs a program until it is dropped.
 pub struct Timer {
     /// Owns the descriptor.
     link: Link,
@@ -47,19 +47,19 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// A timer on one CPU.
+    /// Starts a timer on one CPU.
     pub fn start(program: &ProgramMut<'_>, cpu: usize, hz: u32) -> std::io::Result<Timer> {
         let fd = cpu_clock(cpu, hz)?;
         let raw = fd.as_raw_fd();
         Ok(Timer { link: attach(program, fd)?, fd: raw })
     }
 
-    /// Fires every so many ns from now on.
+    /// Sets the timer's period in ns.
     pub fn set_period(&self, ns: u64) -> std::io::Result<()> {
         let _owner = &self.link;
-        // The kernel reads it from there, whatever type the call is given.
+        // The kernel reads the period from this address, regardless of the declared type of the argument.
         let at = (&raw const ns).expose_provenance() as u64;
-        // SAFETY: the descriptor is open as long as the link is; the period is a live local.
+        // SAFETY: the link keeps the descriptor open, and the period is a live local.
         match unsafe { perf_event_open_sys::ioctls::PERIOD(self.fd, at) } {
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error()),
@@ -67,12 +67,12 @@ impl Timer {
     }
 }
 
-/// Every occurrence of a software event on one CPU.
+/// Counts every occurrence of a software event on one CPU.
 pub fn software(cpu: usize, event: u64) -> std::io::Result<OwnedFd> {
     open(cpu, event, 1, false)
 }
 
-/// Runs a program on an event; the link owns the descriptor from here on.
+/// Runs a program on an event. The link owns the descriptor from here on.
 pub fn attach(program: &ProgramMut<'_>, fd: OwnedFd) -> std::io::Result<Link> {
     let link = program.attach_perf_event(fd.as_raw_fd()).map_err(std::io::Error::other)?;
     // libbpf closes the descriptor with the link.
@@ -80,7 +80,7 @@ pub fn attach(program: &ProgramMut<'_>, fd: OwnedFd) -> std::io::Result<Link> {
     Ok(link)
 }
 
-/// The CPUs that are online now.
+/// The CPUs that are online.
 pub fn online_cpus() -> Vec<usize> {
     ncpu_machine::online_cpus(std::path::Path::new("/"))
         .map_or_else(|_| Vec::new(), |set| set.iter().map(|c| c as usize).collect())

@@ -1,33 +1,33 @@
-//! Plain values in bytes that a BPF program wrote.
+//! Plain values in the bytes that a BPF program wrote.
 
 /// Types that may be read from any bytes of their size.
 ///
 /// # Safety
-/// Every bit pattern must be a value and there must be no references inside.
+/// Every bit pattern must be a valid value without references.
 pub unsafe trait Plain: Copy + Default {}
 
 // SAFETY: an integer.
 unsafe impl Plain for u64 {}
-// SAFETY: an array of what is plain.
+// SAFETY: an array of plain values.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] where [T; N]: Default {}
 
-/// The value at the start of `bytes`; `None` where they are too short.
+/// The value at the start of `bytes`; `None` if they are too short.
 pub fn read<T: Plain>(bytes: &[u8]) -> Option<T> {
     if bytes.len() < size_of::<T>() {
         return None;
     }
-    // SAFETY: length checked, `T` is `Plain`, the read is unaligned.
+    // SAFETY: the length is checked, `T` is `Plain`, and the read is unaligned.
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
-/// A task's name up to its NUL. C's `char` is signed in skeletons, while Rust has it unsigned for some processors.
+/// A task's name up to its NUL. C's `char` is signed in skeletons, but unsigned in Rust on some processors.
 pub fn comm<C: Copy + Into<i16>>(raw: &[C; 16]) -> String {
     let bytes: Vec<u8> = raw.iter().map(|&c| c.into() as u8).take_while(|&byte| byte != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Refuses to compile where a type of ours is not laid out as the BPF program's, of which the skeleton tells: member
-/// by member, `ours = theirs`. What follows the members named (frames, say) may be left out of ours.
+/// Fails to compile if a Rust type differs in layout from the BPF program's type in the skeleton. The members
+/// are given as `ours = theirs`. Ours may omit what follows the named members, such as frames.
 #[macro_export]
 macro_rules! same_layout {
     ($ours:ty, $theirs:ty: $($our:ident = $their:ident),+ $(,)?) => {

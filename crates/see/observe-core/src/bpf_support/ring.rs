@@ -1,4 +1,4 @@
-//! The ring buffer: records that the programs of a collector send, stacks above all.
+//! The ring buffer: records that the programs of a collector send, mostly stacks.
 
 use std::cell::RefCell;
 use std::ffi::c_char;
@@ -23,9 +23,9 @@ pub const EV_OFF_CPU: u32 = 4;
 pub const EV_FUTEX: u32 = 5;
 /// A user stack that was copied.
 pub const EV_USER_STACK: u32 = 6;
-/// A process runs another program.
+/// A process executed another program.
 pub const EV_EXEC: u32 = 7;
-/// A tenant was seen for the first time.
+/// The first appearance of a tenant.
 pub const EV_TENANT: u32 = 8;
 /// One of the slowest requests of clients.
 pub const EV_REQUEST: u32 = 9;
@@ -34,31 +34,31 @@ pub const EV_REQUEST: u32 = 9;
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct EventHead {
-    /// Its kind.
+    /// Kind of the record.
     pub kind: u32,
-    /// Where it was written.
+    /// CPU on which it was written.
     pub cpu: u32,
     /// The process.
     pub tgid: u32,
     /// The thread.
     pub tid: u32,
-    /// When, ns of the clock of BPF programs.
+    /// Time in ns, by the clock of BPF programs.
     pub time: u64,
     /// The thread's name.
     pub comm: [c_char; 16],
 }
 
-/// `struct stack_event` of stack.h without its frames, which follow it.
+/// `struct stack_event` of stack.h without the frames that follow it.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct StackHead {
-    /// Its head.
+    /// Head of the record.
     pub head: EventHead,
-    /// Details by the kind of the record: [`StackHead::id`], or a struct of [`DETAIL`] bytes.
+    /// Details, by the kind of the record: [`StackHead::id`], or a struct of [`DETAIL`] bytes.
     pub detail: [u64; DETAIL / 8],
-    /// Bytes of kernel frames; negative: an error.
+    /// Bytes of kernel frames; a negative value is an error.
     pub kernel_bytes: i32,
-    /// Bytes of user frames behind them; negative: an error.
+    /// Bytes of user frames after them; a negative value is an error.
     pub user_bytes: i32,
 }
 
@@ -77,7 +77,7 @@ unsafe impl Plain for EventHead {}
 // SAFETY: integers and a `Plain` struct only.
 unsafe impl Plain for StackHead {}
 
-/// Asserts that a skeleton's records are laid out as they are read here.
+/// Asserts that a skeleton's records have the layout that this module reads.
 #[macro_export]
 macro_rules! same_records {
     ($types:path) => {
@@ -113,17 +113,17 @@ pub struct Stack {
     pub user: Vec<u64>,
 }
 
-/// Records received and not yet taken.
+/// Received records that have not been taken yet.
 pub struct Inbox<T>(Rc<RefCell<Vec<T>>>);
 
 impl<T> Inbox<T> {
-    /// Takes them.
+    /// Takes all records.
     pub fn take(&self) -> Vec<T> {
         self.0.take()
     }
 }
 
-/// Opens a ring buffer; what `decode` makes of its records comes to the inbox.
+/// Opens a ring buffer. `decode` turns each record into a value for the inbox.
 pub fn open<T: 'static>(
     map: &dyn MapCore,
     decode: fn(&[u8]) -> Option<T>,
@@ -140,7 +140,7 @@ pub fn open<T: 'static>(
     Ok((builder.build().map_err(refused)?, Inbox(inbox)))
 }
 
-/// A record that is a stack: its head, and the frames behind it.
+/// A record that is a stack: its head and the frames after it.
 pub fn walked(bytes: &[u8]) -> Option<(StackHead, Stack)> {
     let stack: StackHead = read(bytes)?;
     let frames = bytes.get(size_of::<StackHead>()..)?;
@@ -154,11 +154,11 @@ pub fn walked(bytes: &[u8]) -> Option<(StackHead, Stack)> {
     Some((stack, Stack { tgid: stack.head.tgid, tid: stack.head.tid, comm, kernel, user }))
 }
 
-/// Frames of Python that a record has room for (`PYTHON_FRAMES` of stack_copies.h).
+/// Room for Python frames in a record (`PYTHON_FRAMES` of stack_copies.h).
 pub const PYTHON_FRAMES: usize = 128;
 
-/// The copy of a stack that begins `at` so many bytes of a record: four registers, how many frames of Python there are and
-/// room for [`PYTHON_FRAMES`], then the stack, or nothing where it was not copied.
+/// The copy of a stack at byte `at` of a record: four registers, the number of Python frames with room for
+/// [`PYTHON_FRAMES`], then the stack, or nothing if it was not copied.
 pub fn copied(bytes: &[u8], at: usize) -> Option<Copied> {
     let word = |b: &[u8]| b.try_into().map(u64::from_ne_bytes).unwrap_or(0);
     let mut words = bytes.get(at..)?.chunks_exact(8).map(word);
@@ -169,7 +169,7 @@ pub fn copied(bytes: &[u8], at: usize) -> Option<Copied> {
     Some(Copied { regs, words: words.collect(), python })
 }
 
-/// A record that is a stack alone, with what it is known by.
+/// A record with only a stack: its identity and the stack.
 pub fn stack(bytes: &[u8]) -> Option<(u64, Stack)> {
     walked(bytes).map(|(head, stack)| (head.id(), stack))
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Stacks on their way to user space: the records of the ring buffer, and what tells new stacks from old ones. */
+/* Records of the ring buffer that carry stacks to user space, and the filter that recognises new stacks. */
 #ifndef NCPU_STACK_H
 #define NCPU_STACK_H
 
@@ -68,7 +68,7 @@ static __always_inline void head(struct event_head *h, __u32 kind, struct task_s
 	bpf_core_read(&h->comm, sizeof(h->comm), &p->comm);
 }
 
-/* Sends a walked stack, as many frames as it has and `more` bytes behind them; whether there was room. */
+/* Sends a walked stack with its frames and `more` bytes after them. Returns whether there was room. */
 static __always_inline bool send_stack_with(void *ring, struct stack_event *e, __u32 more, __u64 flags)
 {
 	__u64 size = (__u32)(e->kernel_bytes + e->user_bytes) + more;
@@ -84,7 +84,7 @@ static __always_inline bool send_stack(void *ring, struct stack_event *e, __u64 
 	return send_stack_with(ring, e, 0, flags);
 }
 
-/* What a stack is known by: never 0. */
+/* Identity of a stack; never 0. */
 static __always_inline __u64 hash_frames(const struct stack_event *e, int n)
 {
 	__u64 h = SPREAD;
@@ -99,8 +99,8 @@ static __always_inline __u64 hash_frames(const struct stack_event *e, int n)
 }
 
 /*
- * What user space has been sent already: a lossy filter, one a CPU. Processes and programs have one of their own, since
- * user space is woken for them, and stacks and futexes may be without number.
+ * Lossy per-CPU filter of the records that user space already has. Processes and programs have a separate
+ * filter: they wake user space, and stacks and futexes are unlimited in number.
  */
 struct seen {
 	__u64 id[512];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The system call a thread is in: its number and arguments, from the registers saved on entry. */
+/* The current system call of a thread: number and arguments, from the registers saved on entry. */
 #ifndef NCPU_SYSCALL_H
 #define NCPU_SYSCALL_H
 
@@ -8,7 +8,7 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 
-#define SYSCALLS 512	/* numbers below this are told apart */
+#define SYSCALLS 512	/* numbers below this are counted separately */
 #define NO_CALL (~0ULL)	/* a fault, or an interrupted program */
 
 #if defined(__TARGET_ARCH_arm64)
@@ -47,7 +47,7 @@ enum { FUTEX_WAIT = 0, FUTEX_LOCK_PI = 6, FUTEX_WAIT_BITSET = 9, FUTEX_LOCK_PI2 
 #define CLOCK_MONOTONIC 1
 #define TIMER_ABSTIME 1
 
-/* The number of the call, NO_CALL where the kernel was not entered by one. */
+/* The number of the call; NO_CALL if the kernel was not entered by a system call. */
 static __always_inline __u64 call_number(struct pt_regs *regs)
 {
 #if defined(__TARGET_ARCH_arm64)

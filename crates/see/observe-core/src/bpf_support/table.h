@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What keeping counts apart takes: a table of rows of which each CPU has a part of its own, so that no line is
- * shared, and the choice of one event in so many.
+ * Separate counts: a table of rows with a part for each CPU, so that CPUs share no cache line, and the choice
+ * of every Nth event.
  */
 #ifndef NCPU_TABLE_H
 #define NCPU_TABLE_H
@@ -11,26 +11,27 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 
-/* The golden ratio's bits: multiplying by it spreads what differs in any bit over the upper ones. */
+/* The bits of the golden ratio. Multiplying by it spreads a difference in any bit over the upper bits. */
 #define SPREAD 0x9e3779b97f4a7c15ull
 
-/* Masks an index where the verifier sees it; clang would drop a mask it knows to be idle. */
+/* Masks an index visibly to the verifier; clang would drop a mask that it knows to be redundant. */
 #define MASK(i, mask) ({ __u64 __i = (i); asm volatile("%0 &= " #mask : "+r"(__i)); __i; })
 
-/* A row begins with its key, of which the first word is 0 where the row is free. */
+/* A row begins with its key. The key's first word is 0 if the row is free. */
 struct row_key {
 	__u64 first, second, third;
 };
 
-/* Two halves of a word of a key, as they lie in memory. */
+/* A key word from two halves, as they lie in memory. */
 #define HALVES(low, high) ((__u64)(__u32)(high) << 32 | (__u32)(low))
 
-/* Rows looked at before a CPU's part counts as full. */
+/* Rows probed before a CPU's part counts as full. */
 #define PROBES 8
 
 /*
- * The place of a key in a part of a table, this CPU's as a rule, `rows` long (a power of two), or -1 where that is
- * full. To be called from a function that is not static, so that the verifier looks at it once a program and not once a path.
+ * The index of a key's row in a part of a table, normally this CPU's part. A part has `rows` rows (a power of
+ * two). Returns -1 if the part is full. Call it from a function that is not static, so that the verifier
+ * checks it once per program instead of once per path.
  */
 static __always_inline int find_row(void *table, __u32 part, __u32 rows, __u64 first, __u64 second, __u64 third)
 {
@@ -47,7 +48,7 @@ static __always_inline int find_row(void *table, __u32 part, __u32 rows, __u64 f
 		if (r->first == 0) {
 			r->second = second;
 			r->third = third;
-			/* User space takes a row with this word for a whole one. */
+			/* User space treats a row with this word as complete. */
 			barrier();
 			r->first = first;
 			return key;
@@ -56,7 +57,7 @@ static __always_inline int find_row(void *table, __u32 part, __u32 rows, __u64 f
 	return -1;
 }
 
-/* Whether this event is the one of mask + 1 that is chosen: by the clock, since events alternate. */
+/* Whether this event is the one chosen of mask + 1. The clock decides, since events alternate. */
 static __always_inline bool chosen(__u64 now, __u32 mask)
 {
 	return ((now * SPREAD >> 40) & mask) == 0;

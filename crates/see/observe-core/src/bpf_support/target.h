@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Whose threads are the observed program's; the settings are made by each loader (Target). */
+/* Recognises the threads of the observed program; each loader makes the settings (Target). */
 #ifndef NCPU_TARGET_H
 #define NCPU_TARGET_H
 
@@ -13,9 +13,9 @@ const volatile __u32 cfg_tgid;		/* or this process and what it starts */
 const volatile __u64 cfg_cgroup;	/* or this cgroup (v2 inode) */
 const volatile __u32 cfg_cgroup_level;
 const volatile __u32 cfg_self;		/* ncpu's own process */
-const volatile __u32 cfg_readers;	/* its child whose children read others' files for it; 0: none */
+const volatile __u32 cfg_readers;	/* its child; the children of that child read other users' files; 0: none */
 
-/* Whether a thread is ncpu's own, or one of those that read for it. */
+/* Whether a thread belongs to ncpu or to one of its file readers. */
 static __always_inline bool is_ncpu(struct task_struct *p)
 {
 	__u32 tgid = p->tgid;
@@ -40,7 +40,8 @@ static __always_inline bool cgroup_holds(struct task_struct *p)
 	return BPF_CORE_READ(c, kn, id) == cfg_cgroup;
 }
 
-/* A thread seen for the first time: is it the program's? Its ancestors tell, for those started before us. */
+/* Whether a thread seen for the first time belongs to the program. Threads older than the observation are
+ * recognised by their ancestors. */
 static __always_inline bool is_target(struct task_struct *p)
 {
 	__u32 tgid = BPF_CORE_READ(p, tgid);

@@ -1,8 +1,8 @@
-//! Which function asked for a cross-call, from the sender's stack.
+//! The function that requested a cross-call, from the sender's stack.
 
 use std::sync::Arc;
 
-/// Functions that carry a cross-call out or pass it on: the caller is the first frame outside this list.
+/// Functions that carry out or forward a cross-call: the caller is the first frame outside this list.
 fn passes_on(name: &str) -> bool {
     const STARTS: [&str; 15] = [
         "smp_call_function",
@@ -50,17 +50,17 @@ fn passes_on(name: &str) -> bool {
     exact || STARTS.iter().any(|s| name.starts_with(s))
 }
 
-/// The kernel function that asked for a cross-call: the first behind those that carry it out, in frames
-/// leaf first and without those of a probe.
+/// The kernel function that requested a cross-call: the first one after those that carry it out. Frames are
+/// leaf first and without those of the probe.
 pub fn asked<'a>(frames: impl Iterator<Item = &'a str> + Clone) -> &'a str {
-    // A sample's leaf may be a helper of theirs.
+    // A sample's leaf may be a helper of these functions.
     let inside = frames.clone().skip_while(|f| !passes_on(f)).find(|f| !passes_on(f));
-    // Without what compilers append, such as `.isra.0`.
+    // Without suffixes from the compiler, such as `.isra.0`.
     inside.or_else(|| frames.clone().next()).map_or("[unknown]", |f| f.split('.').next().unwrap_or(f))
 }
 
-/// The program's function that entered the kernel: the innermost that is not the C library's entry of the
-/// same name as the system call.
+/// The program's function that entered the kernel: the innermost one except the C library's wrapper with the
+/// name of the system call.
 pub fn entered<'a>(user: &'a [Arc<str>], call: &str) -> Option<&'a str> {
     let entry = |f: &str| {
         let name = f.trim_start_matches("__GI_").trim_start_matches('_');

@@ -1,4 +1,5 @@
-//! Functions that stand in no file, Python's and Java's: in stacks each stands at an address that no code has.
+//! Functions that are in no file, as those of Python and Java. In stacks, each has an address where no code
+//! can lie.
 
 use std::sync::Arc;
 
@@ -6,10 +7,10 @@ use ncpu_symbols::Recent;
 
 /// No code can lie here.
 const BASE: u64 = 1 << 63;
-/// Names of a generation, of 240 bytes at most as a rule. One that no stack has asked for lately is forgotten.
+/// Names of a generation, normally of at most 240 bytes. A name that no stack has used recently is forgotten.
 const MAX_NAMES: usize = 1 << 14;
 
-/// The functions that there are addresses for.
+/// The functions that have addresses.
 pub(super) struct Functions {
     names: Recent<u64, Arc<str>>,
     numbers: Recent<Arc<str>, u64>,
@@ -37,11 +38,11 @@ impl Functions {
             self.numbers.insert(name, self.next);
             self.next
         });
-        // Callers are looked up one byte before: two addresses each.
+        // Callers are looked up one byte before, so each function has two addresses.
         BASE + 2 * n + 1
     }
 
-    /// Names of frames: those of functions here, the others given in their order.
+    /// Names of frames: those of functions from here, the others from `others` in order.
     pub fn among(&mut self, frames: &[u64], others: Vec<Arc<str>>) -> Vec<Arc<str>> {
         let mut others = others.into_iter();
         let mut of = |&address: &u64| match Functions::is_one(address) {
@@ -65,10 +66,10 @@ mod tests {
             let n = functions.number(format!("a.B.f{i}").into());
             assert!(Functions::is_one(n) && Functions::is_one(n - 1) && n != first);
             assert_eq!(&*told(&mut functions, n)[0], format!("a.B.f{i}"));
-            // Also by the byte before.
+            // The byte before an address has the same name.
             assert_eq!(told(&mut functions, first - 1), ["a.B.first".into(), "other".into()]);
         }
-        // It may have another number beside.
+        // The function may have another number too.
         let again = functions.number("a.B.first".into());
         assert_eq!(told(&mut functions, again), told(&mut functions, first));
         assert_eq!(&*told(&mut functions, first + 2)[0], "[forgotten]");

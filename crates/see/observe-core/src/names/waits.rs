@@ -1,4 +1,4 @@
-//! What stacks of threads that wait say: where they wait.
+//! The place at which a thread waits, from its stack.
 
 use std::sync::Arc;
 
@@ -6,8 +6,9 @@ use ncpu_symbols::name_parts;
 
 use super::{is_beginning, push_clean};
 
-/// The function that waits, of frames leaf first. Where no function of the program has a name, its file is given, and never the
-/// function that its threads begin with. Callers are lost where a library keeps no frame pointers: then the wait itself is named.
+/// The function that waits, from frames leaf first. If no function of the program has a name, its file is
+/// returned, never the first function of its threads. A library without frame pointers loses the callers;
+/// then the wait function itself is returned.
 pub fn waiting_at(frames: &[Arc<str>]) -> Option<&Arc<str>> {
     let named = || frames.iter().filter(|f| !f.starts_with("[unknown") && !is_beginning(f));
     let own = named().find(|f| !f.starts_with('[') && !is_wait_function(f));
@@ -15,7 +16,7 @@ pub fn waiting_at(frames: &[Arc<str>]) -> Option<&Arc<str>> {
     own.or_else(file).or_else(|| named().next())
 }
 
-/// Whether a frame without a name lies in the C library, or in what the kernel maps.
+/// Whether a frame without a name lies in the C library or in code mapped by the kernel.
 fn is_of_c_library(frame: &str) -> bool {
     let file = frame.trim_start_matches("[unknown ");
     ["libc.so", "libc-", "libpthread", "ld-", "libc.musl", "[vdso]"]
@@ -23,7 +24,7 @@ fn is_of_c_library(frame: &str) -> bool {
         .any(|start| file.starts_with(start))
 }
 
-/// Frames as table columns have them.
+/// Frames in the format of table columns.
 pub fn joined(frames: &[Arc<str>]) -> String {
     let mut out = String::with_capacity(32 * frames.len());
     for (i, frame) in frames.iter().enumerate() {
@@ -35,7 +36,7 @@ pub fn joined(frames: &[Arc<str>]) -> String {
     out
 }
 
-/// Classes all functions of which wait.
+/// Classes of which all functions wait.
 const WAITING_CLASSES: [&str; 9] = [
     "ObjectMonitor",
     "ObjectSynchronizer",
@@ -48,8 +49,8 @@ const WAITING_CLASSES: [&str; 9] = [
     "AbstractQueuedLongSynchronizer",
 ];
 
-/// Frames of the wait itself: the caller is above them. Names are compared whole, or by the prefix that all of a
-/// library's functions have.
+/// Frames of the wait itself: the caller is above them. Names are compared whole, or by the prefix common to
+/// a library's functions.
 pub fn is_wait_function(name: &str) -> bool {
     let parts = name_parts(name);
     let Some((&last, before)) = parts.split_last() else { return false };
@@ -74,7 +75,7 @@ pub fn is_wait_function(name: &str) -> bool {
         || before.ends_with(&["sync", class]) && matches!(class, "Mutex" | "RWMutex")
 }
 
-/// Functions of C that wait, libncpu's among them.
+/// C functions that wait, including libncpu's.
 fn is_c_wait(name: &str) -> bool {
     const LIBRARIES: [&str; 4] = ["pthread_mutex_", "pthread_cond_", "pthread_rwlock_", "ncpu_"];
     let name = name.trim_start_matches('_');
@@ -125,7 +126,7 @@ mod tests {
         ];
         assert_eq!(at(&[&wait[..], &["take_it", "worker"]].concat()), Some("take_it".into()));
         assert_eq!(at(&["<libncpu::locks::mutex::Mutex<T>>::lock", "app::work"]), Some("app::work".into()));
-        // Its file is known, if not its name; threads' first function is nobody's caller.
+        // The file is known, but not the name. The first function of a thread is never a caller.
         let stripped =
             ["__lll_lock_wait", "___pthread_mutex_lock", "[unknown sort]", "start_thread", "clone3"];
         assert_eq!(at(&stripped), Some("[unknown sort]".into()));
@@ -134,7 +135,7 @@ mod tests {
             at(&["libncpu::probe::mutex_slow", "[unknown libfoo.so]"]),
             Some("[unknown libfoo.so]".into())
         );
-        // A caller of the C library's is lost.
+        // The C library has lost the caller.
         let lost = ["__lll_lock_wait", "[unknown libc.so.6]", "start_thread"];
         assert_eq!(at(&lost), Some("__lll_lock_wait".into()));
         assert_eq!(at(&["start_thread", "clone3"]), None);

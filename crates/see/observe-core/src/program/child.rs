@@ -1,4 +1,4 @@
-//! The program under observation: started held, let go once everything is attached.
+//! The observed program: forked, held, and released once everything is attached.
 
 use std::ffi::{CString, OsString};
 use std::io::Read;
@@ -15,29 +15,29 @@ use super::User;
 /// Why a program did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// There is no such program.
+    /// The program does not exist.
     #[error("{0}: command not found; give a program in PATH or a path to one")]
     NotFound(String),
-    /// It cannot be executed.
+    /// The program cannot be executed.
     #[error("{command}: {source}")]
     CannotRun {
         /// The program.
         command: String,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// No process could be made.
+    /// No process could be created.
     #[error("starting {command}: {source}")]
     Fork {
         /// The program.
         command: String,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
 }
 
 impl StartError {
-    /// The exit status a shell gives: 127 where there is no such command, 126 where it cannot run.
+    /// The exit status as a shell reports it: 127 if the command does not exist, 126 if it cannot run.
     pub fn exit_status(&self) -> u8 {
         match self {
             StartError::NotFound(_) => 127,
@@ -46,11 +46,11 @@ impl StartError {
     }
 }
 
-/// Signals that programs started from here ignore, a bit each.
+/// Signals that programs started from here ignore, one bit each.
 static IGNORED: AtomicU64 = AtomicU64::new(0);
 
-/// Programs that are started from now on ignore this signal, as whoever started `ncpu` asked for (`nohup`, a job in the
-/// background of a script), though `ncpu` itself catches it.
+/// Makes later programs ignore this signal, although `ncpu` itself catches it. The parent of `ncpu` asked for
+/// that (`nohup`, a background job of a script).
 pub fn ignore_in_programs(signal: i32) {
     IGNORED.fetch_or(1 << signal, Ordering::Relaxed);
 }
@@ -64,7 +64,8 @@ pub struct Child {
     command: String,
 }
 
-/// How a program ended and what it and all it waited for used, as the shell's `time` tells it.
+/// Exit status and resource use of a program and the descendants that it waited for, as in the shell's
+/// `time`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ended {
     /// Exit status as a shell gives it: 128 + signal for a killed program.
@@ -75,20 +76,20 @@ pub struct Ended {
     pub system: f64,
     /// Largest resident set of any of its processes, bytes.
     pub max_rss: u64,
-    /// What they met in the kernel.
-    pub met: Met,
+    /// Events in the kernel.
+    pub counts: Counts,
 }
 
-/// What processes met in the kernel, as the kernel counts it (getrusage(2)).
+/// Events of processes in the kernel, from getrusage(2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Met {
+pub struct Counts {
     /// Page faults without I/O.
     pub minor_faults: u64,
     /// Page faults with I/O.
     pub major_faults: u64,
     /// Context switches to wait.
     pub voluntary: u64,
-    /// Context switches because another was to run.
+    /// Context switches in favour of another thread.
     pub involuntary: u64,
     /// Bytes read from storage.
     pub read: u64,
@@ -97,8 +98,8 @@ pub struct Met {
 }
 
 impl Ended {
-    /// What wait4(2) tells of a process that has ended.
-    pub fn of(status: i32, usage: &libc::rusage) -> Ended {
+    /// From the result of wait4(2).
+    pub fn from_wait(status: i32, usage: &libc::rusage) -> Ended {
         let seconds =
             |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000).as_secs_f64();
         Ended {
@@ -110,7 +111,7 @@ impl Ended {
             user: seconds(usage.ru_utime),
             system: seconds(usage.ru_stime),
             max_rss: usage.ru_maxrss as u64 * 1024,
-            met: Met {
+            counts: Counts {
                 minor_faults: usage.ru_minflt as u64,
                 major_faults: usage.ru_majflt as u64,
                 voluntary: usage.ru_nvcsw as u64,
@@ -123,18 +124,18 @@ impl Ended {
     }
 }
 
-/// What a program is started in, other than what `ncpu` itself has.
+/// Settings with which a program starts, where they differ from `ncpu`'s own.
 #[derive(Default)]
 pub struct Setting<'a> {
-    /// The CPUs it may run on; as `ncpu` without.
+    /// The CPUs on which it may run [default: those of `ncpu`].
     pub cpus: Option<&'a CpuSet>,
-    /// Who runs it; who runs `ncpu` without.
+    /// The user who runs it [default: the user of `ncpu`].
     pub user: Option<&'a User>,
-    /// Where its output and errors go. It then reads nothing, and has a process group of its own.
+    /// Destination of its output and errors. It then has no input, and a process group of its own.
     pub output: Option<BorrowedFd<'a>>,
-    /// Where its standard output alone goes; all else stays as `ncpu` has it.
+    /// Destination of its standard output only.
     pub stdout: Option<BorrowedFd<'a>>,
-    /// Variables of its environment, beside those that `ncpu` has or in their place.
+    /// Variables that are added to `ncpu`'s environment or replace those in it.
     pub variables: &'a [(OsString, OsString)],
 }
 
@@ -147,7 +148,7 @@ impl Child {
         Child::hold_in(argv, &Setting::default())
     }
 
-    /// [`Child::hold`] in a setting of its own. CPUs it cannot have are an error of [`Child::release`].
+    /// As [`Child::hold`], with settings. CPUs that are not allowed are an error of [`Child::release`].
     ///
     /// # Errors
     /// The system refuses a pipe or a process.
@@ -184,7 +185,7 @@ impl Child {
                 libc::close(gate.as_raw_fd());
                 let go = libc::read(gate_read.as_raw_fd(), (&raw mut byte).cast(), 1);
                 if go != 1 {
-                    libc::_exit(1); // ncpu died before it let us go
+                    libc::_exit(1); // ncpu died before it released the child
                 }
                 let fail = || {
                     let errno = *libc::__errno_location();
@@ -212,7 +213,7 @@ impl Child {
                 if size > 0 && libc::syscall(libc::SYS_sched_setaffinity, 0, size, mask.as_ptr()) != 0 {
                     fail();
                 }
-                // Rust's programs ignore it. Other signals that ncpu catches, exec sets back by itself.
+                // The Rust runtime ignores SIGPIPE. exec resets all signals that ncpu catches.
                 libc::signal(libc::SIGPIPE, libc::SIG_DFL);
                 let ignored = IGNORED.load(Ordering::Relaxed);
                 for signal in (1..64).filter(|signal| ignored & (1 << signal) != 0) {
@@ -243,7 +244,7 @@ impl Child {
         self.pid.as_raw_nonzero().get() as u32
     }
 
-    /// Becomes readable when the program has ended.
+    /// A descriptor that becomes readable when the program has ended.
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
@@ -254,7 +255,7 @@ impl Child {
     /// The program cannot be executed.
     pub fn release(&mut self) -> Result<(), StartError> {
         if let Some(gate) = self.gate.take() {
-            // A child that has died already has reported its failure, or its end shows it.
+            // A child that has already died has reported its failure, or its exit status shows it.
             let _ = rustix::io::write(&gate, b"g");
         }
         let mut errno = [0u8; 4];
@@ -271,7 +272,7 @@ impl Child {
         }
     }
 
-    /// How it ended; `None` while it runs and `block` is false.
+    /// How the program ended; `None` while it runs, if `block` is false.
     pub fn wait(&self, block: bool) -> Option<Ended> {
         let mut status = 0;
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
@@ -287,16 +288,16 @@ impl Child {
                 return None;
             }
             if std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
-                return Some(Ended::default()); // somebody else has reaped it
+                return Some(Ended::default()); // reaped elsewhere
             }
         }
         // SAFETY: zeroed is a valid rusage, and wait4 has filled it.
         let usage = unsafe { usage.assume_init() };
-        Some(Ended::of(status, &usage))
+        Some(Ended::from_wait(status, &usage))
     }
 }
 
-/// The environment, with that of the user's variables which tell who he is.
+/// The environment, with the variables that identify the user.
 fn environment_of(setting: &Setting<'_>) -> std::io::Result<Vec<CString>> {
     let own = setting.user.map_or(vec![], |u| {
         vec![
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_run_is_told_as_a_shell_does() {
+    fn a_program_that_cannot_run_has_the_exit_status_of_a_shell() {
         let e = run(&["no-such-program-here"]).unwrap_err();
         assert_eq!(e.exit_status(), 127);
         assert!(e.to_string().starts_with("no-such-program-here: command not found"));
@@ -368,7 +369,7 @@ mod tests {
     fn as_another_user() {
         use std::io::{Read, Seek};
         if !rustix::process::geteuid().is_root() {
-            return eprintln!("skipped: only root can run a program as somebody else");
+            return eprintln!("skipped: only root can run a program as another user");
         }
         let nobody = User::find("nobody").unwrap();
         assert!(nobody.uid > 0 && !nobody.groups.contains(&0), "{nobody:?}");

@@ -1,4 +1,4 @@
-//! Which processes and threads there are now, below any root's `/proc`.
+//! Lists the current processes and threads, below any root's `/proc`.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::{fs, io};
 
 use ncpu_machine::process::{self, Stat};
 
-/// The threads of a process; none if it is gone.
+/// The threads of a process; empty if it has ended.
 pub fn threads(root: &Path, pid: u32) -> Vec<u32> {
     process::threads(&root.join(format!("proc/{pid}")))
 }
@@ -16,7 +16,7 @@ pub fn all(root: &Path) -> Vec<u32> {
     process::pids(&root.join("proc")).unwrap_or_default()
 }
 
-/// A process and everything below it, the process first.
+/// A process and all its descendants, the process first.
 pub fn tree(root: &Path, top: u32) -> Vec<u32> {
     let mut listed = true;
     let found = walk(top, |pid| {
@@ -37,7 +37,7 @@ pub fn tree(root: &Path, top: u32) -> Vec<u32> {
     walk(top, |pid| by_parent.remove(&pid).unwrap_or_default())
 }
 
-/// Goes down from a process. Files read one after another may show a circle where a number was used again.
+/// Walks down from a process. Files are read one after another, so a reused process ID can make a cycle.
 fn walk(top: u32, mut children: impl FnMut(u32) -> Vec<u32>) -> Vec<u32> {
     let (mut found, mut at) = (vec![top], 0);
     let mut seen = HashSet::from([top]);
@@ -48,8 +48,8 @@ fn walk(top: u32, mut children: impl FnMut(u32) -> Vec<u32>) -> Vec<u32> {
     found
 }
 
-/// The processes that a process started, so that the other processes of the machine need not be looked at; `None` where
-/// the kernel does not list them (`CONFIG_PROC_CHILDREN`).
+/// The children of a process, without reading other processes; `None` if the kernel does not list them
+/// (`CONFIG_PROC_CHILDREN`).
 fn children(root: &Path, pid: u32) -> Option<Vec<u32>> {
     let mut found = Vec::new();
     for tid in threads(root, pid) {
@@ -64,7 +64,7 @@ fn children(root: &Path, pid: u32) -> Option<Vec<u32>> {
     Some(found)
 }
 
-/// The processes that a thread started, by its directory below `/proc/PID/task`.
+/// The children that a thread started, by its directory below `/proc/PID/task`.
 ///
 /// # Errors
 /// The thread has ended, or the kernel does not list them (`CONFIG_PROC_CHILDREN`).
@@ -73,7 +73,7 @@ pub fn started_by(task: &Path) -> io::Result<Vec<u32>> {
     Ok(text.split_ascii_whitespace().filter_map(|n| n.parse().ok()).collect())
 }
 
-/// The name a process goes by; empty if it is gone.
+/// The name of a process; empty if it has ended.
 pub fn name(root: &Path, pid: u32) -> String {
     process::name(&root.join(format!("proc/{pid}"))).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Whose threads count as the program.
+//! The threads that count as the program.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 
 use crate::bpf_support::{Error, Result, namespace};
 
-/// Whose threads count as the program.
+/// The threads that count as the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Every thread of the machine but `ncpu`'s own.
+    /// Every thread of the machine except `ncpu`'s own.
     All,
-    /// A process, its threads and all it starts.
+    /// A process, its threads and all its descendants.
     Tree(u32),
-    /// A cgroup (v2) and those below it.
+    /// A cgroup (v2) and its descendants.
     Cgroup {
-        /// The cgroup directory's inode, which is the cgroup's id.
+        /// Inode of the cgroup directory, which is the cgroup's ID.
         id: u64,
-        /// Its depth below the root of the hierarchy.
+        /// Depth below the root of the hierarchy.
         level: u32,
     },
 }
@@ -26,7 +26,7 @@ impl Target {
     /// The cgroup at `path`: absolute, or below the cgroup v2 mount.
     ///
     /// # Errors
-    /// No cgroup v2 is mounted, or there is no such directory in it.
+    /// No cgroup v2 is mounted, or the directory does not exist.
     pub fn cgroup(path: &str) -> Result<Target> {
         let mount = cgroup2_mount().ok_or_else(|| Error::Cgroup {
             path: path.into(),
@@ -43,7 +43,7 @@ impl Target {
         Ok(Target::Cgroup { id: meta.ino(), level: below.components().count() as u32 })
     }
 
-    /// Of these processes, those in the cgroup; all of them for other targets.
+    /// Those of `pids` that are in the cgroup; all of them for other targets.
     pub fn among(&self, pids: Vec<u32>) -> Vec<u32> {
         let (&Target::Cgroup { id, level }, Some(mount)) = (self, cgroup2_mount()) else { return pids };
         let mut known: HashMap<PathBuf, bool> = HashMap::new();
@@ -65,7 +65,7 @@ impl Target {
     /// The settings of `target.h`: all, the process, the cgroup and its level.
     ///
     /// # Errors
-    /// A process is asked for in a PID namespace.
+    /// The target is a process, but `ncpu` is in a PID namespace.
     pub fn settings(&self) -> Result<(u32, u32, u64, u32)> {
         Ok(match *self {
             Target::All => (1, 0, 0, 0),

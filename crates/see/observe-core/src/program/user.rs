@@ -1,17 +1,17 @@
-//! Somebody else to run a program as.
+//! The user to run a program as.
 
 use std::process::Command;
 
-/// A user, as the system's databases tell of him.
+/// A user of the system's databases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// Login name.
     pub name: String,
     /// User ID.
     pub uid: u32,
-    /// ID of his first group.
+    /// ID of the primary group.
     pub gid: u32,
-    /// IDs of all his groups.
+    /// IDs of all groups.
     pub groups: Vec<u32>,
     /// Home directory.
     pub home: String,
@@ -19,28 +19,28 @@ pub struct User {
     pub shell: String,
 }
 
-/// Why a user cannot be told.
+/// Why a user cannot be found.
 #[derive(Debug, thiserror::Error)]
 pub enum UserError {
-    /// Nobody has this name or number.
-    #[error("there is no user `{0}`")]
+    /// No user has this name or ID.
+    #[error("unknown user `{0}`")]
     None(String),
-    /// The databases cannot be asked.
-    #[error("asking for the user `{name}`: {why}")]
+    /// The databases cannot be queried.
+    #[error("looking up the user `{name}`: {why}")]
     Ask {
-        /// Who was asked for.
+        /// The requested user.
         name: String,
-        /// What went wrong.
+        /// The cause.
         why: String,
     },
 }
 
 impl User {
-    /// Finds a user by name or number. `getent` and `id` are asked, so that every database counts that the system has,
-    /// and a program without shared libraries can ask too.
+    /// Finds a user by name or ID. It runs `getent` and `id`, so that all configured databases count, and it
+    /// also works in a program without shared libraries.
     ///
     /// # Errors
-    /// There is none, or the tools are missing.
+    /// The user does not exist, or the tools are missing.
     pub fn find(name: &str) -> Result<User, UserError> {
         let failed = |why: String| UserError::Ask { name: name.into(), why };
         // A name that begins with `-` would be an option.
@@ -54,7 +54,7 @@ impl User {
                 .map_err(|e| failed(format!("{program}: {e}")))?;
             Ok(out.status.success().then(|| String::from_utf8_lossy(&out.stdout).trim().to_string()))
         };
-        // A container may hold nothing but ncpu.
+        // A container may contain nothing but ncpu.
         let missing = Command::new("getent").arg("--version").output();
         if missing.is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
             let [users, groups] =
@@ -65,9 +65,9 @@ impl User {
         // passwd(5): name:password:UID:GID:GECOS:directory:shell
         let fields: Vec<&str> = line.lines().next().unwrap_or("").split(':').collect();
         let [name, _, uid, gid, _, home, shell] = fields[..] else {
-            return Err(failed(format!("getent said `{line}`")));
+            return Err(failed(format!("getent printed `{line}`")));
         };
-        let number = |text: &str| text.parse::<u32>().map_err(|_| failed(format!("`{text}` is no ID")));
+        let number = |text: &str| text.parse::<u32>().map_err(|_| failed(format!("`{text}` is not an ID")));
         let groups = ask("id", &["-G", name])?.ok_or_else(|| failed("id does not know this user".into()))?;
         Ok(User {
             name: name.into(),
@@ -79,7 +79,7 @@ impl User {
         })
     }
 
-    /// A user by name or number in texts as passwd(5) and group(5) have them.
+    /// Finds a user by name or ID in texts in the format of passwd(5) and group(5).
     fn listed(name: &str, users: &str, groups: &str) -> Option<User> {
         let fields = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
         let found = fields

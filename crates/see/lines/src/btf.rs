@@ -10,7 +10,7 @@ use crate::dwarf::{self, Language};
 use crate::elf::Elf;
 use crate::types::{Member, Shape, Source, TypeId};
 
-/// A section's types as a source.
+/// The types of a BTF section as a source.
 pub(crate) struct Btf<'a> {
     types: Types<'a>,
     shapes: HashMap<TypeId, Option<Rc<Shape>>>,
@@ -33,7 +33,7 @@ impl<'a> Btf<'a> {
     /// The variables of all data sections.
     pub fn variables(&self) -> Vec<Variable<'a>> {
         let mut variables = Vec::new();
-        // They stand at the end.
+        // They are at the end of the types.
         for id in self.types.own_ids().rev() {
             let Some(section) = self.types.record(id).filter(|r| r.kind == kind::DATASEC) else { continue };
             let Some(name) = self.types.string(section.name) else { continue };
@@ -52,7 +52,7 @@ impl<'a> Btf<'a> {
         variables
     }
 
-    /// All structs that have a name, their own or a typedef's.
+    /// All structs that have a name of their own or from a typedef.
     pub fn records(&self) -> Vec<RecordOf> {
         let named = |id: u32| {
             let record = self.types.record(id).filter(|r| r.name != 0)?;
@@ -69,7 +69,7 @@ impl<'a> Btf<'a> {
         self.types.own_ids().filter_map(named).collect()
     }
 
-    /// The variables of a kernel's file, at the addresses of its sections, and its structs.
+    /// The variables of a kernel image, at the addresses of its sections, and its structs.
     pub fn of_image(&self, elf: &Elf) -> (Vec<dwarf::Variable>, Vec<RecordOf>) {
         let placed = |v: Variable| {
             let section = elf.sections.iter().find(|s| s.name == v.section)?;

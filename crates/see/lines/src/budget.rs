@@ -1,18 +1,19 @@
-//! What one file may cost. Its sections may unfold to a thousand times what is on disk, and a few bytes may ask for a thousand words:
-//! so what is kept in memory is in proportion to the file, and there is an end to the time.
+//! Limits the cost of one file. Its sections may expand to a thousand times their size on disk, and a few
+//! bytes may describe a thousand words. So the kept memory is limited in proportion to the file, and the time
+//! is limited too.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Bytes kept of any file, and for each byte of it. Debug information unfolds to four times its length, and its variables and
-/// types take three times that.
+/// Bytes that may be kept of any file, and for each byte of it. Debug information expands to four times its
+/// length, and its variables and types take three times that.
 const LEAST: u64 = 64 << 20;
 const FOR_EACH_BYTE: u64 = 16;
-/// And of the largest.
+/// Maximum for the largest file.
 const MOST: u64 = 6 << 30;
 
-/// The memory and the time that are left. Clones share them.
+/// The remaining memory and time. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget(Rc<Left>);
 
@@ -25,7 +26,7 @@ struct Left {
     over: Cell<Option<Over>>,
 }
 
-/// What has run out.
+/// The exhausted resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
     Memory,
@@ -46,7 +47,7 @@ impl Budget {
         }))
     }
 
-    /// Takes the memory for something to be kept; whether there was as much left. After that there is none.
+    /// Takes memory for something to keep. Returns whether enough was left; after a failure nothing is left.
     pub fn keep(&self, bytes: u64) -> bool {
         match self.0.bytes.get().checked_sub(bytes) {
             Some(left) => self.0.bytes.set(left),
@@ -55,7 +56,7 @@ impl Budget {
         self.goes_on()
     }
 
-    /// Takes one step; whether there is time for more.
+    /// Takes one step. Returns whether there is time for more.
     pub fn goes_on(&self) -> bool {
         let left = &*self.0;
         left.steps.set(left.steps.get().wrapping_add(1));
@@ -70,17 +71,14 @@ impl Budget {
         self.0.over.set(self.0.over.get().or(Some(over)));
     }
 
-    /// What has run out, if anything.
+    /// A note about the exhausted resource, if any.
     pub fn note(&self) -> Option<String> {
         Some(match self.0.over.get()? {
             Over::Memory => "its symbols and debug information unfold to more than fits a file of its size: \
                 the rest was left out"
                 .into(),
             Over::Time => {
-                format!(
-                    "it was not read to its end within {} s: the rest was left out",
-                    self.0.longest.as_secs()
-                )
+                format!("reading it took more than {} s: the rest was left out", self.0.longest.as_secs())
             }
         })
     }

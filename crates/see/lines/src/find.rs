@@ -1,4 +1,4 @@
-//! Which words share a line, and how bad that is.
+//! Finds words that share a line, and ranks the severity.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,18 @@ use crate::elf::Storage;
 use crate::kind::Kind;
 use crate::types::{Decl, Flat, Word, element_size};
 
-/// Words of one line that are looked at; a line has no more that matter.
+/// Maximum number of words that are examined in a line.
 const MAX_WORDS: usize = 64;
-/// How many variables before a line may reach into it, were they to overlap.
+/// Maximum number of variables before a line that are checked for reaching into it, in case variables
+/// overlap.
 const MAX_BACK: usize = 256;
 
-/// How words share a line; the worse first.
+/// How words share a line, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sharing {
     /// Two or more locks or atomics.
     Locks,
-    /// Elements of an array with locks or atomics: who uses one disturbs who uses the next.
+    /// Elements of an array with locks or atomics: users of neighbouring elements disturb each other.
     HotArray,
     /// A lock or atomic beside counters.
     LockCounters,
@@ -25,16 +26,16 @@ pub enum Sharing {
     Counters,
     /// Elements of an array of counters.
     CounterArray,
-    /// A lock or atomic beside what is only read.
+    /// A lock or atomic beside mostly read data.
     LockReads,
-    /// A lock or atomic beside other data, which it may well guard.
+    /// A lock or atomic beside other data, which it may guard.
     LockData,
-    /// A counter beside other data, or data only.
+    /// A counter beside other data, or only data.
     Data,
 }
 
 impl Sharing {
-    /// The word for tables.
+    /// The word in tables.
     pub fn word(self) -> &'static str {
         match self {
             Sharing::Locks => "locks",
@@ -48,67 +49,67 @@ impl Sharing {
         }
     }
 
-    /// Whether it is worth a look without being asked for: a lock beside the data it guards is good
-    /// practice where nobody contends.
+    /// Whether it is reported by default: a lock beside the data that it guards is good practice without
+    /// contention.
     pub fn is_likely(self) -> bool {
         self < Sharing::LockData
     }
 }
 
-/// What holds the words of a finding.
+/// The container of a finding's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
     /// Variables, at known addresses.
     Variables(Storage),
-    /// A struct; each object of it, if it starts on a line.
+    /// A struct; applies to every object that starts on a line.
     Struct,
 }
 
 /// A word of a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shared {
-    /// Its name: variable and members.
+    /// Name of the variable and members.
     pub name: String,
     /// Address, or offset in the struct.
     pub address: u64,
-    /// Bytes; of an array all of it.
+    /// Size in bytes; for an array, of the whole array.
     pub size: u64,
-    /// What it is for.
+    /// Purpose of the word.
     pub kind: Kind,
-    /// Its type, where known.
+    /// Type, if known.
     pub ty: Option<String>,
-    /// Its section, for variables.
+    /// Section, for variables.
     pub section: Option<String>,
-    /// Where the source declares it.
+    /// Declaration in the source.
     pub decl: Option<Decl>,
 }
 
 /// Words that share a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How they share it.
+    /// How the words share the line.
     pub sharing: Sharing,
-    /// What holds them.
+    /// The container of the words.
     pub place: Place,
-    /// The struct's or array's name; empty for variables of their own.
+    /// Name of the struct or array; empty for separate variables.
     pub name: String,
     /// Address of the line, or its offset in the struct.
     pub line: u64,
     /// The words, by address.
     pub words: Vec<Shared>,
-    /// Locks, atomics and counters among them.
+    /// Number of locks, atomics and counters among them.
     pub hot: u64,
-    /// Of arrays: bytes from element to element, and elements.
+    /// For arrays: bytes from element to element, and the number of elements.
     pub array: Option<(u64, u64)>,
-    /// Bytes of padding that part them; for a struct in each object.
+    /// Bytes of padding that separate the words; for a struct, per object.
     pub cost: u64,
-    /// How to write it.
+    /// The source change that separates the words.
     pub fix: String,
-    /// Where the source declares the struct, the array or the first hot word.
+    /// Declaration of the struct, the array or the first hot word.
     pub decl: Option<Decl>,
 }
 
-/// Memory for findings, in bytes.
+/// Memory of findings, in bytes.
 pub fn bytes(found: &[Finding]) -> u64 {
     let bytes = |finding: &Finding| {
         let words = finding.words.iter().map(|word| size_of::<Shared>() + word.name.len() + 32);
@@ -128,7 +129,7 @@ pub(crate) struct Variable {
     pub decl: Option<Decl>,
     pub language: Language,
     pub kernel: bool,
-    /// Relative to `address`; their `path` is below the name.
+    /// Relative to `address`; each `path` is relative to the variable's name.
     pub words: Vec<Word>,
 }
 
@@ -151,9 +152,9 @@ impl Variable {
     }
 }
 
-/// Lines that several variables share, and arrays whose elements share lines.
+/// Finds lines shared by several variables, and arrays whose elements share lines.
 ///
-/// `keep` says whether findings may be kept; where not, no more are looked for.
+/// `keep` returns whether findings may be kept; if not, the search stops.
 pub(crate) fn in_variables(
     variables: &mut [Variable],
     line: u64,
@@ -162,7 +163,7 @@ pub(crate) fn in_variables(
     variables.sort_by(|a, b| (a.storage, a.address, &a.name).cmp(&(b.storage, b.address, &b.name)));
     let mut findings = Vec::new();
     for group in variables.chunk_by(|a, b| a.storage == b.storage) {
-        // How far any variable up to here reaches, so that looking back can end.
+        // The furthest end of any variable up to here, so that the backward search can stop.
         let mut reach = Vec::with_capacity(group.len());
         let mut furthest = 0;
         for v in group {
@@ -171,8 +172,9 @@ pub(crate) fn in_variables(
         }
         let mut lines = BTreeMap::new();
         for (i, v) in group.iter().enumerate() {
-            // All words of all lines would be too many to keep: lines with something that counts, and
-            // the first line of everything, which is where it may meet another variable.
+            // Keeping all words of all lines would take too much memory. So only lines with locks, atomics or
+            // counters are kept, and the first line of each variable, which it may share with another
+            // variable.
             for word in v.words.iter().filter(|w| w.kind <= Kind::Counter && w.array.is_none()) {
                 let start = v.address.saturating_add(word.offset);
                 let last = start.saturating_add(word.size.max(1) - 1);
@@ -197,7 +199,7 @@ pub(crate) fn in_variables(
     findings
 }
 
-/// The finding of one line, if several variables share it; `near` is one that lies in it.
+/// The finding of one line, if several variables share it; `near` is the index of one of them.
 fn shared_line(group: &[Variable], reach: &[u64], at: u64, near: usize, line: u64) -> Option<Finding> {
     let end = at.checked_add(line)?;
     let mut first = near;
@@ -237,7 +239,7 @@ fn shared_line(group: &[Variable], reach: &[u64], at: u64, near: usize, line: u6
         }
     }
     let cost = parted.iter().map(|v| padding(v.size, line)).fold(0, u64::saturating_add);
-    let names: Vec<String> = parted.iter().map(|v| told_apart(v, &parted)).collect();
+    let names: Vec<String> = parted.iter().map(|v| distinct_name(v, &parted)).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let fix = parted.first().map_or(String::new(), |v| apart(&names, &align_variable(v, line)));
     Some(Finding {
@@ -254,7 +256,7 @@ fn shared_line(group: &[Variable], reach: &[u64], at: u64, near: usize, line: u6
     })
 }
 
-/// What else lies in a line.
+/// The other contents of a line.
 struct Rest {
     data: bool,
     reads: bool,
@@ -271,7 +273,7 @@ fn judge(hot: usize, counters: usize, rest: Rest) -> Sharing {
     }
 }
 
-/// An array whose elements share lines, if it has something in them that CPUs write.
+/// The finding of an array whose elements share lines, if CPUs write them.
 fn array(v: &Variable, word: &Word, line: u64) -> Option<Finding> {
     let (stride, count, sharing) = array_of(word, line)?;
     let shared = v.shared(word);
@@ -322,7 +324,7 @@ pub(crate) fn in_struct(
         words,
     };
     for word in &flat.words {
-        // A fault of an inner struct is reported for that struct.
+        // A finding in an inner struct is reported for that struct.
         let Some((stride, count, sharing)) = array_of(word, line).filter(|_| word.top() == word.path) else {
             continue;
         };
@@ -365,8 +367,9 @@ pub(crate) fn in_struct(
     findings
 }
 
-/// Its name; with the line of the source where another has the same, as static variables may.
-fn told_apart(v: &Variable, all: &[&Variable]) -> String {
+/// The variable's name. If another variable has the same name, as static variables may, the source line
+/// follows.
+fn distinct_name(v: &Variable, all: &[&Variable]) -> String {
     match &v.decl {
         Some(decl) if all.iter().filter(|o| o.name == v.name).count() > 1 => {
             format!("{} ({}:{})", v.name, decl.file.rsplit('/').next().unwrap_or(""), decl.line)
@@ -398,7 +401,7 @@ fn member(word: &Word) -> Shared {
     }
 }
 
-/// The size of a struct when each of these members starts a line, and what follows it another.
+/// The size of a struct if each of these members starts a line, and the member after it another line.
 fn parted_size(flat: &Flat, parted: &[&str], line: u64) -> u64 {
     let up = |n: u64| n.checked_next_multiple_of(line).unwrap_or(u64::MAX);
     let (mut added, mut after, mut before) = (0u64, false, "");
@@ -417,7 +420,7 @@ fn parted_size(flat: &Flat, parted: &[&str], line: u64) -> u64 {
     up(flat.size.saturating_add(added))
 }
 
-/// Bytes that fill up its last line.
+/// Bytes that fill up the last line.
 fn padding(size: u64, line: u64) -> u64 {
     size.max(1).checked_next_multiple_of(line).map_or(0, |up| up - size)
 }
@@ -489,7 +492,7 @@ mod tests {
         assert_eq!((found[0].line, found[0].sharing, found[0].cost), (0x1040, Sharing::LockCounters, 112));
         let names: Vec<_> = found[0].words.iter().map(|w| w.name.as_str()).collect();
         assert_eq!(names, ["table", "lock", "hits"]);
-        // With lines twice as long, the other lock is one of them too.
+        // With lines twice as long, the other lock shares the line too.
         let found = in_variables(&mut all, 256, &mut |_| true);
         assert_eq!((found[0].sharing, found[0].words.len()), (Sharing::Locks, 4));
     }

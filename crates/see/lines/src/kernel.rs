@@ -1,4 +1,4 @@
-//! The running kernel: types and per-CPU variables from BTF, other variables where it lists them.
+//! The running kernel: types and per-CPU variables from BTF, other variables from its symbol list.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::find::Variable;
 use crate::types::Flattener;
 use crate::{Error, Options, Report, finish, named};
 
-/// The running kernel's own tables are nobody's trick.
+/// A trusted source: the running kernel's own tables.
 const KERNEL: u64 = 64 << 20;
 
 /// Analyses the kernel whose `sys/kernel/btf/vmlinux` and `proc/kallsyms` are below `root`.
@@ -63,7 +63,7 @@ pub fn kernel(root: &Path, options: &Options) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// The variables that the kernel lists: name, address, and how far it is to the next.
+/// The variables in the kernel's symbol list: name, address, and distance to the next symbol.
 fn symbols(root: &Path) -> Result<Vec<(String, u64, u64)>, String> {
     let path = root.join("proc/kallsyms");
     let text = std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -80,7 +80,7 @@ fn symbols(root: &Path) -> Result<Vec<(String, u64, u64)>, String> {
             symbols.push((address, name));
         }
     }
-    // Without CONFIG_KALLSYMS_ALL it lists borders of sections, but no variable.
+    // Without CONFIG_KALLSYMS_ALL the list has section boundaries but no variables.
     if !symbols.iter().any(|s| s.1 == "init_task") {
         return Err(
             "static variables are not looked at: the kernel lists none (CONFIG_KALLSYMS_ALL is off); \
@@ -89,11 +89,13 @@ fn symbols(root: &Path) -> Result<Vec<(String, u64, u64)>, String> {
         );
     }
     if symbols.iter().all(|s| s.0 == 0) {
-        return Err("static variables are not looked at: their addresses take root (kptr_restrict)".into());
+        return Err(
+            "static variables are not examined: reading their addresses needs root (kptr_restrict)".into()
+        );
     }
     symbols.sort_unstable();
     let size = |i: usize| symbols.get(i + 1).map_or(8, |next| next.0 - symbols[i].0);
-    // Per-CPU ones are listed by their offset, below any address.
+    // Per-CPU variables are listed by their offset, which is below any address.
     let places = (0..symbols.len()).filter(|&i| symbols[i].0 >> 47 != 0);
     Ok(places.map(|i| (symbols[i].1.to_owned(), symbols[i].0, size(i))).filter(|s| s.2 > 0).collect())
 }

@@ -1,24 +1,24 @@
-//! What a word is for: told by its type's name, else guessed from its own.
+//! The purpose of a word, from its type's name, else guessed from its own name.
 
 use ncpu_btf::LOCK_TYPES;
 
-/// What a writable word is for; the hotter first.
+/// The purpose of a writable word, the hottest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A lock, semaphore or condition: each use writes it.
     Lock,
-    /// An atomic or reference count: written by several CPUs, or it would not be one.
+    /// An atomic or reference count: several CPUs write it, otherwise it would not be atomic.
     Atomic,
-    /// An integer whose name says that it counts.
+    /// An integer whose name means that it counts.
     Counter,
     /// Anything else.
     Data,
-    /// A constant, a function pointer, a table of operations: set once and read.
+    /// A constant, a function pointer, a table of operations: set once, then read.
     ReadMostly,
 }
 
 impl Kind {
-    /// The word tables and views show.
+    /// The word that tables and views show.
     pub fn word(self) -> &'static str {
         match self {
             Kind::Lock => "lock",
@@ -35,15 +35,15 @@ impl Kind {
     }
 }
 
-/// Types that are locks, without `struct` or a namespace. POSIX, C11, C++, Rust, Linux, BSD and Solaris
-/// kernels, GLib, libuv, APR, PostgreSQL, Abseil, Qt, TBB.
+/// Lock types, without `struct` or a namespace: POSIX, C11, C++, Rust, Linux, BSD and Solaris kernels, GLib,
+/// libuv, APR, PostgreSQL, Abseil, Qt, TBB.
 const LOCKS: &[&str] = &[
     "pthread_mutex_t",
     "pthread_rwlock_t",
     "pthread_spinlock_t",
     "pthread_cond_t",
     "pthread_barrier_t",
-    // What those are made of in glibc: nobody parts the words of a lock.
+    // The parts of those locks in glibc: nobody separates the words of a lock.
     "__pthread_mutex_s",
     "__pthread_rwlock_arch_t",
     "__pthread_cond_s",
@@ -71,7 +71,7 @@ const LOCKS: &[&str] = &[
     "QMutex",
     "QBasicMutex",
     "QReadWriteLock",
-    // Rust: those that hold no data themselves, as the word is the same in a generic wrapper
+    // Rust: the types without data of their own, since a generic wrapper has the same word
     "RwLock",
     "Condvar",
     "ReentrantLock",
@@ -86,7 +86,7 @@ const LOCKS: &[&str] = &[
     "internal/sync.Mutex",
     "runtime.mutex",
     "runtime.rwmutex",
-    // Linux, beside ncpu_btf::LOCK_TYPES
+    // Linux, in addition to ncpu_btf::LOCK_TYPES
     "seqlock_t",
     "lockref",
     "wait_queue_head",
@@ -149,7 +149,7 @@ const ATOMICS: &[&str] = &[
     "_Py_atomic_int",
 ];
 
-/// What stdatomic.h defines an `atomic_` of.
+/// The types with an `atomic_` variant in stdatomic.h.
 const C11_ATOMICS: &[&str] = &[
     "bool",
     "char",
@@ -183,8 +183,8 @@ const ATOMIC_TEMPLATES: &[&str] = &[
     "QAtomicPointer",
 ];
 
-/// What the name of a type says: a lock, an atomic, read-mostly, or `None` for any other.
-/// `extra` are further names of locks.
+/// The kind from the name of a type: a lock, an atomic, mostly read, or `None` for any other. `extra` lists
+/// further lock types.
 pub fn of_type(name: &str, extra: &[String]) -> Option<Kind> {
     let (plain, generic) = match name.split_once('<') {
         Some((plain, _)) => (plain, true),
@@ -207,7 +207,7 @@ pub fn of_type(name: &str, extra: &[String]) -> Option<Kind> {
     let rust = ["AtomicBool", "AtomicPtr"].contains(&last)
         || ["AtomicUsize", "AtomicIsize"].contains(&last)
         || last.strip_prefix("AtomicU").or(last.strip_prefix("AtomicI")).is_some_and(is_number);
-    // The typedefs of C11's stdatomic.h: DWARF before 5 does not tell that what they name is atomic.
+    // The typedefs of C11's stdatomic.h: before DWARF 5, the named type is not marked as atomic.
     let c11 = last
         .strip_prefix("atomic_")
         .is_some_and(|of| C11_ATOMICS.contains(&of) || of.starts_with("int_") || of.starts_with("uint_"));
@@ -215,7 +215,7 @@ pub fn of_type(name: &str, extra: &[String]) -> Option<Kind> {
         return Some(Kind::Atomic);
     }
     let ops = ["_ops", "_operations", "_vtbl", "_vtable", "_funcs"].iter().any(|end| last.ends_with(end));
-    // Written while it is initialised, read from then on.
+    // Written during initialisation, then only read.
     let once = ["Once", "pthread_once_t", "once_flag", "static_key", "static_key_true", "static_key_false"]
         .contains(&last);
     (ops || once).then_some(Kind::ReadMostly)
@@ -225,11 +225,11 @@ fn is_number(s: &str) -> bool {
     !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Words in a name that say "lock".
+/// Parts of names that mean "lock".
 const LOCK_WORDS: &[&str] =
     &["lock", "mutex", "mtx", "lck", "spinlock", "rwlock", "rwsem", "semaphore", "latch", "futex"];
 
-/// What ends in "lock" and is none.
+/// Words that end in "lock" but are not locks.
 const NO_LOCKS: &[&str] = &["clock", "block", "flock", "unblock", "unlock", "superblock", "datablock"];
 
 const COUNTER_WORDS: &[&str] = &[
@@ -285,15 +285,15 @@ const COUNTER_WORDS: &[&str] = &[
     "switches",
 ];
 
-/// What the name of a variable or member says where its type does not: a lock, a counter, or data.
-/// Only an integer of up to 8 bytes can count.
+/// The kind from the name of a variable or member whose type does not decide it: a lock, a counter, or data.
+/// Only an integer of up to 8 bytes can be a counter.
 pub fn of_name(name: &str, integer: bool, lock: bool) -> Kind {
     let words = words(name);
     let is_lock = |w: &String| {
         !NO_LOCKS.iter().any(|no| w.ends_with(no))
             && (LOCK_WORDS.contains(&w.as_str()) || w.ends_with("lock") || w.ends_with("mutex"))
     };
-    // `lock_timeout` and `nlocks` are about locks; in the name of a lock the word stands last.
+    // `lock_timeout` and `nlocks` are about locks. In the name of a lock the word is the last one.
     let numbered = words.iter().rev().find(|w| !is_number(w));
     if lock && numbered.is_some_and(is_lock) {
         return Kind::Lock;

@@ -1,10 +1,10 @@
-//! Writable words that share a cache line, found without running anything: from the symbols of an ELF
-//! file, its DWARF, or the kernel's BTF.
+//! Finds writable words that share a cache line without running the program: from the symbols of an ELF file,
+//! its DWARF, or the kernel's BTF.
 //!
-//! Two CPUs that write two words of one line take the line from each other with every write, although
-//! neither wants the other's word. Which words lie in one line is decided by the linker and by the layout
-//! of structs; both can be read. What cannot be read is who writes what, so words are ranked by what they
-//! are for: locks and atomics, then counters.
+//! Two CPUs that write two words of one line take the line from each other with every write, although neither
+//! needs the other's word. The linker and the layout of structs decide which words share a line, and both can
+//! be read. The writers of a word cannot be read, so words are ranked by their purpose: locks and atomics,
+//! then counters.
 
 mod btf;
 mod budget;
@@ -35,24 +35,24 @@ pub use tables::{Tables, tables, variables};
 pub use types::Decl;
 use types::{Flattener, Source, Word};
 
-/// Longer files are not read: none that holds a program is.
+/// Longer files are not read: no program is this long.
 const LONGEST: u64 = 8 << 30;
-/// Bytes of a file with holes that are read in any case, and for each byte of it on disk.
+/// Bytes of a sparse file that are always read, and for each byte of it on disk.
 const HOLES: u64 = 64 << 20;
 const HOLES_FOR_EACH_BYTE: u64 = 16;
 
-/// What to look for, and where else to look.
+/// Options of the search, and further sources.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Bytes of a cache line, a power of two.
     pub line: u64,
-    /// Further names of types that are locks.
+    /// Further names of lock types.
     pub lock_types: Vec<String>,
-    /// Where debug information lies that was split off (`/usr/lib/debug`).
+    /// Directory of separate debug information (`/usr/lib/debug`).
     pub debug_dir: PathBuf,
-    /// Keep the words of all variables, shared or not, to name addresses by.
+    /// Keep the words of all variables, shared or not, to name addresses.
     pub words: bool,
-    /// How long one file may take.
+    /// Time limit for one file.
     pub longest: Duration,
 }
 
@@ -71,37 +71,37 @@ impl Default for Options {
 /// Why a file was not analysed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It could not be read.
+    /// The file could not be read.
     #[error("reading {}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// It is a directory, a device or a pipe.
+    /// The path is a directory, a device or a pipe.
     #[error("{}: not a regular file", .0.display())]
     NotAFile(PathBuf),
-    /// More would be read than a program's file holds.
+    /// The file is longer than any program, or mostly holes.
     #[error("{}: too long, or mostly holes", .0.display())]
     TooLong(PathBuf),
-    /// It holds no program.
-    #[error("{}: not an ELF file: give a program, a shared library, an object file or a vmlinux", .0.display())]
+    /// The file does not contain a program.
+    #[error("{}: not an ELF file; expected a program, a shared library, an object file or a vmlinux", .0.display())]
     NotElf(PathBuf),
-    /// It starts as an ELF file, and goes on as none.
+    /// The file starts as an ELF file, but is damaged.
     #[error("{}: damaged ELF file: {what}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault in the file.
         what: String,
     },
-    /// There is no such process, or it may not be looked at.
+    /// The process does not exist, or access to it is denied.
     #[error("process {pid}: its mappings cannot be read")]
     Process {
-        /// Its id.
+        /// ID of the process.
         pid: u32,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// The kernel has no type information.
@@ -109,38 +109,38 @@ pub enum Error {
     Kernel(String),
 }
 
-/// What was found in one file.
+/// The findings of one file.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The file, or `kernel`.
     pub object: String,
-    /// The worst first.
+    /// Findings, the worst first.
     pub findings: Vec<Finding>,
-    /// The words of all variables that all CPUs share, with [`Options::words`]; with each the bytes from element
-    /// to element of an array.
+    /// With [`Options::words`]: the words of all variables that all CPUs share. Each has the bytes from
+    /// element to element if it is an array.
     pub words: Vec<(Shared, Option<u64>)>,
-    /// What could not be told, and why.
+    /// Missing information, and the reasons.
     pub notes: Vec<String>,
-    /// Writable variables looked at.
+    /// Number of examined writable variables.
     pub variables: usize,
-    /// Structs looked at.
+    /// Number of examined structs.
     pub structs: usize,
 }
 
 /// Analyses a program, shared library, object file or vmlinux.
 ///
 /// # Errors
-/// The file cannot be read or is no ELF file.
+/// The file cannot be read or is not an ELF file.
 pub fn file(path: &Path, options: &Options) -> Result<Report, Error> {
     let data = read(path)?;
     let elf = parse(path, &data, options)?;
     Ok(analyse(path, &elf, options))
 }
 
-/// The same of a file's bytes, with no other file looked at.
+/// As [`file`], for a file's bytes and without access to other files.
 ///
 /// # Errors
-/// They are no ELF file.
+/// The bytes are not an ELF file.
 pub fn bytes(data: &[u8], options: &Options) -> Result<Report, Error> {
     let nowhere = Options { debug_dir: "/nonexistent".into(), ..options.clone() };
     let path = Path::new("/nonexistent/file");
@@ -160,7 +160,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     ncpu_files::bounded(file, LONGEST).map_err(io)
 }
 
-/// Whether a file of this length, with so much of it on disk, is read: holes take memory, too.
+/// Whether a file of this length and with `on_disk` bytes on disk is read: holes take memory too.
 fn is_sound(length: u64, on_disk: u64) -> bool {
     length <= LONGEST && length <= on_disk.saturating_mul(HOLES_FOR_EACH_BYTE).saturating_add(HOLES)
 }
@@ -173,7 +173,7 @@ fn parse<'d>(path: &Path, data: &'d [u8], options: &Options) -> Result<Elf<'d>, 
     Elf::parse(data, budget).map_err(|e| Error::Damaged { path: path.into(), what: e.to_string() })
 }
 
-/// Finds the file with the debug information, which must be the one made with `elf`.
+/// Finds the file with the debug information, which must belong to `elf`.
 fn debug_data(path: &Path, elf: &Elf, options: &Options) -> Option<Vec<u8>> {
     elf.debug_files(path, &options.debug_dir).into_iter().find_map(|(file, checksum)| {
         let data = read(&file).ok()?;
@@ -197,9 +197,8 @@ fn analyse(path: &Path, elf: &Elf, options: &Options) -> Report {
     }
     let (mut symbols, mut full, commons) = elf.symbols();
     if let Some(debug) = debug_elf.as_ref().filter(|_| !full) {
-        // Its sections have the same addresses, but nothing in them.
-        let told = debug.symbols();
-        (symbols, full) = (told.0, told.1);
+        // Its sections have the same addresses, but no contents.
+        (symbols, full, _) = debug.symbols();
     }
     if !full {
         notes.push("stripped: only the variables it exports are known".into());
@@ -224,11 +223,11 @@ fn analyse(path: &Path, elf: &Elf, options: &Options) -> Report {
         let records: Vec<_> = records.into_iter().map(|r| (r.name, r.ty, r.decl, r.language)).collect();
         let mut report = Merge { elf, symbols, kernel, options, budget }.run(variables, records, &mut dwarf);
         if dwarf.exhausted() && budget.note().is_none() {
-            report.notes.push("the debug information sends its reader in circles: it was left there".into());
+            report.notes.push("the debug information has circular references: the rest was left out".into());
         }
         report
     } else if let Some(types) = elf.btf().and_then(|b| ncpu_btf::Section::parse(b, None).ok()) {
-        notes.push("no DWARF: types from BTF, which tells no lines of the source".into());
+        notes.push("no DWARF: types from BTF, which has no source lines".into());
         let mut btf = btf::Btf::new(ncpu_btf::Types::new(None, &types));
         let (variables, records) = btf.of_image(elf);
         Merge { elf, symbols, kernel: true, options, budget }.run(variables, records, &mut btf)
@@ -259,7 +258,7 @@ type RecordOf = (String, types::TypeId, Option<Decl>, Language);
 const RECORD: u64 = 2 * size_of::<RecordOf>() as u64;
 const VARIABLE: u64 = 2 * (size_of::<Variable>() + size_of::<Word>()) as u64;
 
-/// Puts symbols and types together.
+/// Combines symbols and types.
 struct Merge<'a, 'd> {
     elf: &'a Elf<'d>,
     symbols: Vec<elf::Symbol>,
@@ -352,7 +351,7 @@ impl Merge<'_, '_> {
     }
 }
 
-/// A variable's words, with what its name says where its type does not.
+/// A variable's words. If the type does not decide the kind of a word, the name does.
 fn named(name: &str, size: u64, words: Option<Vec<Word>>, read_mostly: bool) -> Vec<Word> {
     let last = name.rsplit("::").next().unwrap_or(name);
     let mut words = words.unwrap_or_else(|| {
@@ -381,7 +380,7 @@ fn named(name: &str, size: u64, words: Option<Vec<Word>>, read_mostly: bool) -> 
     words
 }
 
-/// Looks at variables and structs, and ranks what is found.
+/// Examines variables and structs, and ranks the findings.
 fn finish(
     mut variables: Vec<Variable>,
     records: Vec<RecordOf>,
@@ -415,19 +414,19 @@ fn finish(
 }
 
 impl Finding {
-    /// Whether each CPU or thread has a copy of its own, so that sharing takes another to reach into it.
+    /// Whether each CPU or thread has its own copy. Then sharing requires access from another CPU or thread.
     fn copies(&self) -> bool {
         matches!(self.place, Place::Variables(Storage::PerCpu | Storage::ThreadLocal))
     }
 
-    /// What findings are sorted by.
+    /// The sort key of findings.
     fn rank(&self) -> impl Ord + '_ {
         use std::cmp::Reverse;
         let locks = self.words.iter().filter(|w| w.kind == Kind::Lock).count();
         (self.copies(), self.sharing, self.place, Reverse(locks), Reverse(self.hot), &self.name, self.line)
     }
 
-    /// Whether it is worth a look without being asked for: it may well cost, and whoever asks can mend it.
+    /// Whether it is reported by default: it is likely to cost time, and the user can fix it.
     pub fn is_likely(&self) -> bool {
         let foreign = self.place == Place::Struct && self.decl.as_ref().is_some_and(Decl::is_foreign);
         self.sharing.is_likely() && !foreign && (!self.copies() || self.sharing <= Sharing::HotArray)

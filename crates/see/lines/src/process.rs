@@ -1,4 +1,4 @@
-//! The programs and libraries a process has mapped, at the addresses it has them at.
+//! The programs and libraries that a process has mapped, at their addresses in the process.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -12,17 +12,18 @@ use ncpu_machine::process::{self, Mapping};
 
 use crate::{Error, Options, Place, Report, Storage};
 
-/// Files of one process that are read.
+/// Maximum number of files that are read for one process.
 const MAX_FILES: usize = 1024;
-/// Bytes of one of them: it is another user's.
+/// Maximum bytes of one file, which may belong to another user.
 const LONGEST: u64 = 2 << 30;
 
-/// Analyses each file of which the process `pid` has code mapped. Addresses of variables are the process's.
+/// Analyses each file from which the process `pid` has mapped code. Addresses of variables are those of the
+/// process.
 ///
 /// `root` holds the `proc` to read (`/` on a live system).
 ///
 /// # Errors
-/// There is no such process, or its mappings may not be read.
+/// The process does not exist, or its mappings cannot be read.
 pub fn process(root: &Path, pid: u32, options: &Options) -> Result<Vec<Report>, Error> {
     let gone = |source| Error::Process { pid, source };
     let maps =
@@ -30,7 +31,7 @@ pub fn process(root: &Path, pid: u32, options: &Options) -> Result<Vec<Report>, 
     Ok(mapped(root, pid, &maps, options))
 }
 
-/// As [`process`], of a process that may have ended since its `/proc/PID/maps` was read.
+/// As [`process`], for a process that may have ended since its `/proc/PID/maps` was read.
 pub fn mapped(root: &Path, pid: u32, maps: &[u8], options: &Options) -> Vec<Report> {
     let mut reports = Vec::new();
     let mut seen = HashSet::new();
@@ -51,7 +52,7 @@ pub fn mapped(root: &Path, pid: u32, maps: &[u8], options: &Options) -> Vec<Repo
                 continue;
             }
         };
-        // Data files are mapped executable by some, too.
+        // Some programs map data files as executable.
         if !data.starts_with(b"\x7fELF") {
             continue;
         }
@@ -65,20 +66,20 @@ pub fn mapped(root: &Path, pid: u32, maps: &[u8], options: &Options) -> Vec<Repo
         let mut report = crate::analyse(Path::new(&*name), &elf, options);
         match elf.bias(mapping.start, mapping.offset) {
             Some(bias) => move_by(&mut report, bias),
-            None => report.notes.push("where it is loaded is not known: addresses are the file's".into()),
+            None => report.notes.push("its load address is unknown: addresses are those of the file".into()),
         }
         reports.push(report);
     }
     reports
 }
 
-/// A file of which nothing can be told but why.
+/// A file that was not read, with the reason.
 fn not_read(object: &str, why: &str) -> Report {
     let notes = vec![format!("not read: {why}")];
     Report { object: object.into(), findings: Vec::new(), words: Vec::new(), notes, variables: 0, structs: 0 }
 }
 
-/// The file of a mapping, and a path by which it is found: the mapped one, whatever its user has put in its place since.
+/// The file of a mapping, and a path to it: the mapped file, even if its user has since replaced it.
 fn open(root: &Path, pid: u32, mapping: &Mapping) -> Result<(PathBuf, Vec<u8>), Error> {
     let dir = root.join(format!("proc/{pid}"));
     let whose = Whose::process(&dir, pid);
@@ -94,11 +95,11 @@ fn open(root: &Path, pid: u32, mapping: &Mapping) -> Result<(PathBuf, Vec<u8>), 
         Ok((root.join(below), source))
     };
     let found = match Source::mapped(&link, whose) {
-        // Debug information that was split off is looked for beside the path.
+        // Separate debug information is searched for beside the path.
         Ok(source) if !mapping.is_deleted() => Ok((dir.join("root").join(below), source)),
         Ok(source) => Ok((link, source)),
         Err(e) if mapping.is_deleted() => Err(e),
-        // A process that has ended has no root any more; its files are most likely to be found here.
+        // A process that has ended has no root; its files are most likely here.
         Err(_) => by_path(dir.join("root")).or_else(|e| by_path(root.into()).map_err(|_| e)),
     };
     let (path, source) = found.map_err(|source| Error::Io { path: root.join(below), source })?;

@@ -5,7 +5,7 @@ use ncpu_table::Table;
 
 use crate::{Finding, Place, Report, Storage};
 
-/// What was found, the worst first; a finding has a number, which its words bear.
+/// The findings, the worst first. Each finding has a number, which its words refer to.
 #[derive(Clone, Debug)]
 pub struct Tables {
     /// A row for each finding.
@@ -16,8 +16,8 @@ pub struct Tables {
     pub objects: Table,
 }
 
-/// Puts reports together. Without `all`, lines are left out where a lock lies beside the data it may well
-/// guard, and where nothing tells that more than one CPU writes. `only` keeps what names it.
+/// Combines reports. Without `all`, lines are omitted if a lock lies beside data that it may guard, or if
+/// there is no sign of writes from several CPUs. `only` selects the entries with this name.
 pub fn tables(reports: &[Report], line: u64, all: bool, only: Option<&str>) -> Tables {
     let mut ranked: Vec<(&Report, &Finding)> = reports
         .iter()
@@ -69,7 +69,7 @@ pub fn tables(reports: &[Report], line: u64, all: bool, only: Option<&str>) -> T
     Tables { findings: findings.finish(), words: words.finish(), objects: objects.finish() }
 }
 
-/// The words of all variables, by which addresses are named: see [`crate::Options::words`].
+/// The words of all variables, for naming addresses: see [`crate::Options::words`].
 pub fn variables(reports: &[Report]) -> Table {
     let mut out = variables::Rows::new();
     for (word, stride) in reports.iter().flat_map(|r| &r.words) {

@@ -1,4 +1,4 @@
-//! Types as DWARF and BTF tell them, flattened to the words that CPUs write.
+//! Types from DWARF and BTF, flattened to the words that CPUs write.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -6,28 +6,28 @@ use std::rc::Rc;
 use crate::budget::Budget;
 use crate::kind::{self, Kind};
 
-/// Names a type of a source: an offset in DWARF, a number in BTF.
+/// The ID of a type in a source: an offset in DWARF, a number in BTF.
 pub(crate) type TypeId = usize;
 
-/// Deeper nesting than any real type has.
+/// Deeper nesting than in any real type.
 const MAX_DEPTH: u32 = 32;
-/// More words of one type than anybody reads.
+/// Maximum number of words of one type.
 const MAX_WORDS: usize = 1024;
-/// Longer than any name worth showing (C++ templates grow to kilobytes).
+/// Longer than any useful name (C++ templates grow to kilobytes).
 const MAX_NAME: usize = 160;
 
 /// A line of a source file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decl {
-    /// Path of the file as the compiler was given it, or the last part of it.
+    /// Path of the file as given to the compiler, or its last part.
     pub file: Rc<str>,
     /// Line number from 1.
     pub line: u64,
 }
 
 impl Decl {
-    /// Whether it stands in a header or library that came with the system or a compiler, and not with the program: who
-    /// wrote the program cannot change it.
+    /// Whether it is in a header or library of the system or a compiler instead of the program: the program's
+    /// author cannot change it.
     pub fn is_foreign(&self) -> bool {
         ["/usr/include/", "/usr/lib/", "/usr/local/go/src/", "/rustc/"]
             .iter()
@@ -42,7 +42,7 @@ impl std::fmt::Display for Decl {
     }
 }
 
-/// One type, as far as it can be described without following others.
+/// The description of one type, without following other types.
 #[derive(Debug)]
 pub(crate) enum Shape {
     Scalar {
@@ -68,7 +68,7 @@ pub(crate) enum Shape {
     Atomic {
         to: Option<TypeId>,
     },
-    /// `count` times `inner` elements: `inner` is the product of all dimensions but the first.
+    /// `count` times `inner` elements: `inner` is the product of all dimensions except the first.
     Array {
         element: TypeId,
         count: u64,
@@ -88,7 +88,7 @@ pub(crate) enum Shape {
 
 #[derive(Debug)]
 pub(crate) struct Member {
-    /// Empty for an anonymous one, whose members count as those of what holds it.
+    /// Empty for an anonymous one, whose members count as those of the enclosing type.
     pub name: String,
     pub offset: u64,
     pub ty: TypeId,
@@ -96,7 +96,7 @@ pub(crate) struct Member {
     pub bits: bool,
 }
 
-/// Where types come from.
+/// A source of types.
 pub(crate) trait Source {
     fn shape(&mut self, id: TypeId) -> Option<Rc<Shape>>;
 }
@@ -104,7 +104,7 @@ pub(crate) trait Source {
 /// A word of a flattened type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
-    /// Members down to it, without a leading dot; empty for the type as a whole.
+    /// Members that lead to the word, without a leading dot; empty for the type as a whole.
     pub path: String,
     pub offset: u64,
     pub size: u64,
@@ -112,12 +112,12 @@ pub(crate) struct Word {
     pub ty: Rc<str>,
     pub integer: bool,
     pub decl: Option<Decl>,
-    /// Of an array: the bytes from one element to the next, and how many there are.
+    /// For an array: the bytes from one element to the next, and the number of elements.
     pub array: Option<(u64, u64)>,
 }
 
 impl Word {
-    /// The outermost member it belongs to.
+    /// The outermost member that contains it.
     pub fn top(&self) -> &str {
         self.path.split(['.', '[']).next().unwrap_or("")
     }
@@ -136,7 +136,8 @@ pub(crate) struct Flattener<'a> {
     source: &'a mut dyn Source,
     locks: &'a [String],
     done: HashMap<TypeId, Option<Rc<Flat>>>,
-    /// Types and words that may still be looked at, and what may be kept: a hostile file can cost in proportion to its size.
+    /// Remaining types and words that may be examined. A hostile file can cost time only in proportion to its
+    /// size.
     budget: u64,
     memory: Budget,
 }
@@ -146,7 +147,7 @@ impl<'a> Flattener<'a> {
         Flattener { source, locks, done: HashMap::new(), budget, memory }
     }
 
-    /// Takes memory for words; whether they may be kept. Where not, no more types are looked at.
+    /// Takes memory for words. Returns whether they may be kept; if not, no more types are examined.
     pub fn keep(&mut self, words: &[Word]) -> bool {
         let bytes = |word: &Word| (size_of::<Word>() + word.path.len()) as u64;
         self.keep_bytes(words.iter().map(bytes).sum())
@@ -161,7 +162,7 @@ impl<'a> Flattener<'a> {
         may
     }
 
-    /// Whether types were left out because the file describes more than it can hold.
+    /// Whether types were omitted because the file describes more than it can contain.
     pub fn exhausted(&self) -> bool {
         self.budget == 0 && self.memory.note().is_none()
     }
@@ -170,8 +171,8 @@ impl<'a> Flattener<'a> {
         self.flat_below(id, 0)
     }
 
-    /// The structs without a name in a type, each with the members down to it: `.queue` of
-    /// `struct { struct { ... } queue; }`. `whole`: the type itself is one of them, if it has no name.
+    /// The structs without a name in a type, each with the members that lead to it: `.queue` of `struct {
+    /// struct { ... } queue; }`. With `whole`, the type itself is one of them if it has no name.
     pub fn anonymous(&mut self, id: TypeId, whole: bool) -> Vec<(String, TypeId)> {
         let mut found = Vec::new();
         self.anonymous_below(id, whole, String::new(), 0, &mut found);
@@ -198,7 +199,7 @@ impl<'a> Flattener<'a> {
             Shape::Array { element, .. } => {
                 self.anonymous_below(*element, own, path + "[]", depth + 1, found)
             }
-            // A type with a name is described by that name.
+            // A named type is described under its name.
             Shape::Record { name, .. } if depth > 0 && !name.is_empty() => {}
             Shape::Record { name, union, members, .. } => {
                 if own && name.is_empty() && !union {
@@ -207,7 +208,7 @@ impl<'a> Flattener<'a> {
                 for member in members {
                     let dot = if member.name.is_empty() { "" } else { "." };
                     let path = format!("{path}{dot}{}", member.name);
-                    // Members of one without a name count as those of what holds it.
+                    // Members of an unnamed type count as those of the enclosing type.
                     self.anonymous_below(member.ty, !member.name.is_empty(), path, depth + 1, found);
                 }
             }
@@ -223,7 +224,7 @@ impl<'a> Flattener<'a> {
             return None;
         }
         self.budget -= 1;
-        // A type that holds itself ends here.
+        // A type that contains itself ends here.
         self.done.insert(id, None);
         let shape = self.source.shape(id)?;
         let flat = self.build(&shape, depth).filter(|flat| self.keep(&flat.words)).map(Rc::new);
@@ -239,7 +240,7 @@ impl<'a> Flattener<'a> {
             }
             Shape::Function => None,
             Shape::Pointer { size, to } => {
-                // What only points to constants or functions was set up once.
+                // Pointers to constants or functions are set once.
                 let (name, kind) = self.pointee(*to, depth);
                 Some(one(&format!("{name} *"), *size, kind, false))
             }
@@ -305,7 +306,7 @@ impl<'a> Flattener<'a> {
             if let Some(flat) = self.flat_below(member.ty, depth + 1) {
                 for word in &flat.words {
                     let Some(offset) = member.offset.checked_add(word.offset) else { continue };
-                    // A flexible array, or a lie: it lies outside.
+                    // A flexible array or invalid data: it lies outside.
                     if word.size == 0 || offset.checked_add(word.size).is_none_or(|end| end > size) {
                         continue;
                     }
@@ -314,7 +315,8 @@ impl<'a> Flattener<'a> {
                 }
             }
             if union {
-                // Its members are never there together: the one with the most to tell stands for all.
+                // The members of a union do not exist together: the one with the most hot words represents
+                // all.
                 let hot = |words: &[Word]| words.iter().filter(|w| w.kind <= Kind::Counter).count();
                 if hot(&words[before..]) > hot(&words[..before]) || before == 0 {
                     words.drain(..before);
@@ -331,7 +333,7 @@ impl<'a> Flattener<'a> {
         Flat { name: cut(name).into(), size, words }
     }
 
-    /// The name of what a pointer points to, and whether that makes the pointer read-mostly.
+    /// The name of a pointer's target, and whether the pointer is mostly read because of it.
     fn pointee(&mut self, mut to: Option<TypeId>, depth: u32) -> (String, Kind) {
         let mut kind = Kind::Data;
         for _ in depth..MAX_DEPTH {
@@ -348,7 +350,7 @@ impl<'a> Flattener<'a> {
                     return (cut(name).into(), if ops { Kind::ReadMostly } else { kind });
                 }
                 Shape::Scalar { name, .. } => {
-                    // A `const char *` moves along a text as often as not.
+                    // A `const char *` often moves along a text.
                     return (cut(name).into(), Kind::Data);
                 }
                 Shape::Pointer { to: next, .. } => {
@@ -363,7 +365,7 @@ impl<'a> Flattener<'a> {
     }
 }
 
-/// A member's word within what holds the member.
+/// The word of a member, placed in the enclosing type.
 fn placed(word: &Word, member: &Member, offset: u64) -> Word {
     let mut word = word.clone();
     word.offset = offset;
@@ -371,7 +373,7 @@ fn placed(word: &Word, member: &Member, offset: u64) -> Word {
         word.path = member.name.clone();
         if word.kind == Kind::Data {
             let integer = word.integer && !member.bits && element_size(&word) >= 4;
-            // An integer called a lock is a lock somebody made by hand.
+            // An integer called a lock is a hand-written lock.
             word.kind = kind::of_name(&member.name, integer, integer);
         }
     } else if !member.name.is_empty() {
@@ -455,7 +457,7 @@ mod tests {
                 .flat(5)
                 .unwrap();
         let words: Vec<_> = flat.words.iter().map(|w| (w.path.as_str(), w.offset, w.size, w.kind)).collect();
-        // The lock is one word, the union its lock, the member outside left out, and so is the recursion.
+        // The lock is one word, the union is its lock, and the member outside and the recursion are omitted.
         assert_eq!(
             words,
             [("hits", 0, 8, Kind::Counter), ("mtx", 8, 40, Kind::Lock), ("total", 48, 32, Kind::Counter),]

@@ -1,4 +1,4 @@
-//! What is found in files: made for the purpose, or by compilers.
+//! Findings in files: synthetic ones, and those of compilers.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn names(finding: &Finding) -> Vec<&str> {
     finding.words.iter().map(|w| w.name.as_str()).collect()
 }
 
-/// The finding of variables that has this word.
+/// The finding of variables with this word.
 fn with<'a>(report: &'a Report, name: &str) -> Option<&'a Finding> {
     let mut of =
         report.findings.iter().filter(|f| matches!(f.place, Place::Variables(_)) && f.array.is_none());
@@ -43,7 +43,7 @@ fn the_locks_of_netbsds_uvm_share_a_line() {
     let mut all = NETBSD.to_vec();
     all.extend([("uvmexp", 0xffffffff810b8b80, 0x400), ("uvm_first_lock", 0xffffffff810b9000, 8)]);
     for sizes in [true, false] {
-        // The list gives no sizes: each then reaches to the next.
+        // The list gives no sizes, so each variable extends to the next.
         let given: Vec<_> = all.iter().map(|&(n, a, s)| (n, a, if sizes { s } else { 0 })).collect();
         let elf = elf_of(0xffffffff810b8000, 0x2000, &given);
         let report = ncpu_lines::bytes(&elf, &Options::default()).unwrap();
@@ -52,13 +52,14 @@ fn the_locks_of_netbsds_uvm_share_a_line() {
         assert_eq!(names(first), NETBSD.map(|v| v.0));
         let kinds: Vec<_> = first.words.iter().map(|w| w.kind).collect();
         assert_eq!(kinds, [Kind::Lock, Kind::Lock, Kind::Lock, Kind::Lock, Kind::Data]);
-        // Four locks of 8 bytes, each filled up to 64.
+        // Four locks of 8 bytes, each padded to 64.
         assert_eq!(first.cost, 4 * 56);
         assert!(first.fix.contains("aligned(64)"), "{}", first.fix);
         assert!(report.notes.iter().any(|n| n.contains("no debug information")), "{:?}", report.notes);
         assert!(with(&report, "uvm_first_lock").is_none_or(|f| f.sharing == Sharing::Data));
     }
-    // Where CPUs fetch lines in pairs, the counters before it are in it, and the first lock after it is not.
+    // If CPUs fetch lines in pairs, the counters before it share the pair, and the first lock after it does
+    // not.
     let elf = elf_of(0xffffffff810b8000, 0x2000, &all);
     let pairs = Options { line: 128, ..Options::default() };
     let report = ncpu_lines::bytes(&elf, &pairs).unwrap();
@@ -113,7 +114,7 @@ fn a_struct_without_a_name_is_looked_at() {
         assert_eq!(of_struct(&report, "many[]").map(|f| f.sharing), Some(Sharing::Locks));
         assert_eq!(of_struct(&report, "outer.queue").map(names), Some(vec!["put", "get"]));
         assert!(of_struct(&report, "outer.alone").is_none());
-        // glibc's own are no program's to pad.
+        // Programs cannot pad glibc's own variables.
         let glibc: Vec<_> = report.findings.iter().filter(|f| f.name.starts_with("__pthread")).collect();
         assert!(glibc.iter().all(|f| !f.is_likely()), "{glibc:#?}");
         assert!(of_struct(&report, "__pthread_mutex_s").is_none());
@@ -184,7 +185,7 @@ fn storage_of_each_thread_is_told_apart() {
     assert_eq!(report.findings[mine].place, Place::Variables(Storage::ThreadLocal));
     assert!(names(&report.findings[mine]).contains(&"mine_b"), "initialised and not");
     assert!(ours < mine, "a copy for each thread comes last");
-    assert!(with(&report, "never").is_none(), "nobody writes what is constant");
+    assert!(with(&report, "never").is_none(), "a constant is never written");
 }
 
 #[test]
@@ -253,12 +254,12 @@ fn debug_information_that_was_split_off_is_found() {
             with(&report, "put_lock").is_some_and(|f| f.decl.is_some())
         };
         let mut options = Options { debug_dir: dir.path().join("debug"), ..Options::default() };
-        assert!(!typed(&options), "nothing tells where it is");
+        assert!(!typed(&options), "nothing gives its location");
         let report = ncpu_lines::file(Path::new(program), &options).unwrap();
         assert!(report.notes.iter().any(|n| n.contains("stripped")), "{:?}", report.notes);
 
         if id == "sha1" {
-            // By build id, below the directory for it.
+            // By build ID, in the debug directory.
             let notes = Command::new("readelf").args(["-n", program]).output().unwrap();
             let notes = String::from_utf8_lossy(&notes.stdout).into_owned();
             let id = notes.split("Build ID: ").nth(1).unwrap().split_whitespace().next().unwrap();
@@ -269,14 +270,14 @@ fn debug_information_that_was_split_off_is_found() {
             options.debug_dir = dir.path().join("elsewhere");
             assert!(!typed(&options));
         }
-        // By name and checksum, beside it.
+        // By name and checksum, beside the program.
         tool("objcopy", &[&format!("--add-gnu-debuglink={debug}"), program]);
         assert!(typed(&options), "{id}");
         if id == "none" {
             let mut other = std::fs::read(debug).unwrap();
             other.push(0);
             std::fs::write(debug, other).unwrap();
-            assert!(!typed(&options), "another file of that name is not taken");
+            assert!(!typed(&options), "another file of that name is not used");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Files that are cut short or changed: an answer or an error, soon, and never a panic.
+//! Truncated or changed files: a result or an error, soon, and never a panic.
 
 mod common;
 
@@ -8,7 +8,7 @@ use common::{FALSESHARE, compile};
 use ncpu_lines::{Error, Options, bytes, file, tables};
 use proptest::prelude::*;
 
-/// Real programs: linked, not linked, with compressed sections, and one of the symbols only.
+/// Real programs: linked, not linked, with compressed sections, and one with only symbols.
 fn programs() -> &'static Vec<Vec<u8>> {
     static PROGRAMS: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     PROGRAMS.get_or_init(|| {
@@ -88,14 +88,14 @@ fn a_section_that_claims_terabytes_is_not_unpacked() {
     }
 }
 
-/// The most memory that this process has had, in megabytes.
+/// Peak memory of this process, in megabytes.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
 }
 
-/// What is packed small and unfolds to gigabytes, in one file after the other: bytes, words of types, names.
+/// Small files that expand to gigabytes, one after the other: bytes, words of types, names.
 #[test]
 fn what_unfolds_takes_memory_in_proportion_to_the_file() {
     let dir = tempfile::tempdir().unwrap();

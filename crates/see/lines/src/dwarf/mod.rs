@@ -1,4 +1,5 @@
-//! Variables and types from DWARF 2 to 5, in time and memory in proportion to the file, whatever it says.
+//! Variables and types from DWARF 2 to 5, in time and memory proportional to the file, even for hostile
+//! files.
 
 mod scan;
 mod shapes;
@@ -24,7 +25,7 @@ type Unit<'d> = gimli::Unit<Slice<'d>>;
 pub(crate) struct Sections<'f>(gimli::DwarfSections<Cow<'f, [u8]>>, RunTimeEndian);
 
 impl<'f> Sections<'f> {
-    /// Takes each section from `get`, which gives an empty one where there is none.
+    /// Takes each section from `get`, which returns an empty one if the section does not exist.
     pub fn load(big_endian: bool, mut get: impl FnMut(&str) -> Cow<'f, [u8]>) -> Sections<'f> {
         let endian = if big_endian { RunTimeEndian::Big } else { RunTimeEndian::Little };
         let wanted = |id: gimli::SectionId| {
@@ -57,12 +58,12 @@ impl<'f> Sections<'f> {
     }
 }
 
-/// A variable with a place of its own.
+/// A variable with its own address.
 #[derive(Clone, Debug)]
 pub(crate) struct Variable {
-    /// With its namespaces, or the function it is static in.
+    /// With its namespaces, or the function in which it is static.
     pub name: String,
-    /// In thread-local storage the offset in the thread's block.
+    /// In thread-local storage, the offset in the thread's block.
     pub address: u64,
     pub tls: bool,
     pub ty: Option<TypeId>,
@@ -80,7 +81,7 @@ pub(crate) struct RecordType {
     pub language: Language,
 }
 
-/// What padding is written in.
+/// The language in which the padding is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Language {
     #[default]
@@ -88,11 +89,11 @@ pub(crate) enum Language {
     Cpp,
     Rust,
     Go,
-    /// Any other, whose way to write it is not known.
+    /// Any other language; its syntax for padding is unknown.
     Other,
 }
 
-/// What a file's DWARF tells.
+/// The DWARF of a file.
 pub(crate) struct Dwarf<'d> {
     dwarf: gimli::Dwarf<Slice<'d>>,
     lines: DebugLine<Slice<'d>>,
@@ -101,21 +102,21 @@ pub(crate) struct Dwarf<'d> {
     signatures: HashMap<u64, TypeId>,
     shapes: HashMap<TypeId, Option<Rc<Shape>>>,
     files: HashMap<(usize, u64), Option<Rc<str>>>,
-    /// Headers of line programs, by their places.
+    /// Headers of line programs, by their offsets.
     headers: HashMap<usize, Option<LineHeader<'d>>>,
-    /// What may still be read: a file that sends the reader round in circles ends it.
+    /// Remaining reads; a file with circular references exhausts them.
     budget: u64,
-    /// And what may be kept of it.
+    /// Memory that may still be kept.
     memory: Budget,
-    /// Units whose types lie in another file.
+    /// Number of units whose types are in another file.
     pub split: usize,
-    /// Units that could not be read.
+    /// Number of units that could not be read.
     pub damaged: usize,
 }
 
 type LineHeader<'d> = Rc<gimli::LineProgramHeader<Slice<'d>>>;
 
-/// Bytes that tables take for each byte that describes them: one may be a name of a file, or an attribute.
+/// Bytes of tables for each byte that describes them; a byte may be a file name or an attribute.
 const ABBREVIATION: u64 = 40;
 const LINE_HEADER: u64 = 160;
 
@@ -123,14 +124,14 @@ struct UnitInfo<'d> {
     start: usize,
     unit: Unit<'d>,
     language: Language,
-    /// Offset of its line program.
+    /// Offset of the unit's line program.
     lines: Option<gimli::DebugLineOffset>,
 }
 
 impl<'d> Dwarf<'d> {
     pub fn new(sections: &'d Sections<'_>, memory: Budget) -> Dwarf<'d> {
         let mut dwarf = sections.0.borrow(|s| Slice::new(s, sections.1));
-        // Line programs are read by us, and only where asked for.
+        // This crate reads line programs itself, and only on demand.
         let lines = std::mem::replace(&mut dwarf.debug_line, DebugLine::new(&[], sections.1));
         let size = dwarf.debug_info.reader().len() as u64;
         let mut this = Dwarf {
@@ -150,7 +151,7 @@ impl<'d> Dwarf<'d> {
         this
     }
 
-    /// Whether what the file told was cut short.
+    /// Whether reading stopped before the end of the file's information.
     pub fn exhausted(&self) -> bool {
         self.budget == 0
     }
@@ -160,7 +161,7 @@ impl<'d> Dwarf<'d> {
         let mut iter = self.dwarf.units();
         loop {
             match iter.next() {
-                // The unit that it becomes, too.
+                // Including the memory of the unit that it becomes.
                 Ok(Some(header)) if self.keep(2 * size_of::<UnitInfo>() as u64) => headers.push(header),
                 Ok(Some(_)) => break,
                 Ok(None) => break,
@@ -202,8 +203,8 @@ impl<'d> Dwarf<'d> {
         self.units.sort_by_key(|u| u.start);
     }
 
-    /// The unit without the header of its line program, which few need and gimli's own way would read,
-    /// and where that starts.
+    /// The unit without the header of its line program, and the offset of that header. Few units need the
+    /// header, but gimli would always read it.
     fn open_unit(
         &self,
         header: gimli::UnitHeader<Slice<'d>>,
@@ -250,8 +251,8 @@ impl<'d> Dwarf<'d> {
         Some((unit, lines))
     }
 
-    /// Each table once, and none beyond where the next one starts: so that all cost no more than the
-    /// section's size, even where units claim that every byte starts a table.
+    /// Reads each table once, and none beyond the start of the next one. So all tables cost no more than the
+    /// section's size, even if units claim that a table starts at every byte.
     fn abbreviations(&self, starts: BTreeSet<usize>) -> HashMap<usize, Arc<Abbreviations>> {
         let all = self.dwarf.debug_abbrev.reader();
         let ends = starts.iter().skip(1).copied().chain([all.len()]);
@@ -268,7 +269,7 @@ impl<'d> Dwarf<'d> {
         self.keep(0);
     }
 
-    /// Takes memory for something; whether it may be kept. Where not, nothing more is read.
+    /// Takes memory. Returns whether it may be kept; if not, reading stops.
     fn keep(&mut self, bytes: u64) -> bool {
         let may = self.memory.keep(bytes);
         if !may {
@@ -313,7 +314,7 @@ impl<'d> Dwarf<'d> {
         Some(Decl { file: file?, line })
     }
 
-    /// The header of a unit's line program, which others may share.
+    /// The header of a unit's line program, which other units may share.
     fn line_header(&mut self, at: usize) -> Option<LineHeader<'d>> {
         let offset = self.units[at].lines?;
         if let Some(known) = self.headers.get(&offset.0) {
@@ -342,7 +343,7 @@ impl<'d> Dwarf<'d> {
         Some(rest.read_length(format).ok()? as u64)
     }
 
-    /// The path of a unit's file, relative to where it was compiled if it lies there.
+    /// The path of a unit's file, relative to the compilation directory if the file lies there.
     fn file(&mut self, at: usize, index: u64) -> Option<String> {
         let header = self.line_header(at)?;
         let file = header.file(index)?;

@@ -1,4 +1,4 @@
-//! Variables and records: a walk over all of a file's DWARF.
+//! Finds variables and records in one walk over a file's DWARF.
 
 use std::collections::HashSet;
 
@@ -8,11 +8,11 @@ use ncpu_symbols::demangle;
 use super::{Dwarf, Entry, Language, RecordType, Slice, Variable};
 use crate::types::{Shape, Source as _, cut};
 
-/// Bytes that a record takes besides its name, in the list and in the set of those seen.
+/// Bytes that a record takes besides its name, in the list and in the set of seen records.
 const RECORD: u64 = 2 * (size_of::<RecordType>() + size_of::<(String, u64, Option<u64>)>()) as u64;
 
 impl<'d> Dwarf<'d> {
-    /// Walks everything once. Of records told several times alike, as headers are, the first is given.
+    /// Walks everything once. Of identical records, such as those from headers, the first is returned.
     pub fn scan(&mut self) -> (Vec<Variable>, Vec<RecordType>) {
         let (mut variables, mut records) = (Vec::new(), Vec::new());
         let mut seen = HashSet::new();
@@ -31,13 +31,13 @@ impl<'d> Dwarf<'d> {
         records: &mut Vec<RecordType>,
         seen: &mut HashSet<(String, u64, Option<u64>)>,
     ) -> Option<()> {
-        // A cheap copy, so that the cursor does not hold on to `self`.
+        // A cheap copy, so that the cursor does not borrow `self`.
         let abbreviations = self.units[at].unit.abbreviations.clone();
         let header = self.units[at].unit.header;
         let (start, language) = (self.units[at].start, self.units[at].language);
         let mut cursor = header.entries_raw(&abbreviations, None).ok()?;
         let mut entry = Entry::null();
-        // The names around, each with the depth of what it names.
+        // The enclosing names, each with the depth of its entry.
         let mut scope: Vec<(isize, String)> = Vec::new();
         const MAX_SCOPE: usize = 256;
         while !cursor.is_empty() && self.budget > 0 {
@@ -119,7 +119,7 @@ impl<'d> Dwarf<'d> {
     ) -> Option<Variable> {
         let AttributeValue::Exprloc(place) = entry.attr_value(gimli::DW_AT_location)? else { return None };
         let (address, tls) = self.place(at, place)?;
-        // A definition outside of the class or namespace refers to what declared it.
+        // A definition outside of the class or namespace refers to its declaration.
         let declared = match entry.attr_value(gimli::DW_AT_specification) {
             Some(AttributeValue::UnitRef(offset)) => self.units[at].unit.entry(offset).ok(),
             _ => None,
@@ -138,7 +138,7 @@ impl<'d> Dwarf<'d> {
         Some(Variable { name: cut(&name).into(), address, tls, ty, decl, language })
     }
 
-    /// The fixed address an expression tells, and whether it is in thread-local storage.
+    /// The fixed address in an expression, and whether it is in thread-local storage.
     fn place(&self, at: usize, place: gimli::Expression<Slice<'d>>) -> Option<(u64, bool)> {
         use gimli::Operation as Op;
         let unit = &self.units[at].unit;

@@ -1,4 +1,4 @@
-//! Shapes of types, each read when it is asked for.
+//! Shapes of types, each read on demand.
 
 use std::rc::Rc;
 
@@ -59,7 +59,7 @@ impl<'d> Dwarf<'d> {
         })
     }
 
-    /// Elements of the first dimension, and of all others together.
+    /// The elements of the first dimension, and the product of all other dimensions.
     fn dimensions(
         &mut self,
         cursor: &mut gimli::EntriesRaw<'_, Slice<'d>>,
@@ -94,7 +94,7 @@ impl<'d> Dwarf<'d> {
             if !read || depth != 1 || !member {
                 continue;
             }
-            // Static members lie elsewhere.
+            // Static members have an address of their own.
             if entry.has_attr(gimli::DW_AT_external) || entry.has_attr(gimli::DW_AT_declaration) {
                 continue;
             }
@@ -105,7 +105,7 @@ impl<'d> Dwarf<'d> {
                     let encoding = self.units[at].unit.encoding();
                     match place.operations(encoding).next() {
                         Ok(Some(gimli::Operation::PlusConstant { value })) => value,
-                        // A virtual base: its place is only known at run time.
+                        // A virtual base: its offset is known only at run time.
                         _ => continue,
                     }
                 }

@@ -1,14 +1,14 @@
-//! Programs to look at: made byte by byte, or by the compilers that are there.
+//! Test programs: built byte by byte, or with the available compilers.
 
 #![allow(dead_code)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The source of the workload with planted false sharing.
+/// The source of the workload with deliberate false sharing.
 pub const FALSESHARE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../workloads/falseshare.c");
 
-/// A 64-bit ELF program with nothing but a `.bss` at `start` and these variables in it: name, address, size.
+/// A 64-bit ELF program with only a `.bss` at `start` and these variables: name, address, size.
 pub fn elf_of(start: u64, size: u64, variables: &[(&str, u64, u64)]) -> Vec<u8> {
     let names = b"\0.bss\0.symtab\0.strtab\0.shstrtab\0";
     let name_of =
@@ -54,7 +54,7 @@ pub fn elf_of(start: u64, size: u64, variables: &[(&str, u64, u64)]) -> Vec<u8> 
     out
 }
 
-/// Runs a compiler or another tool; `None`, with a word, where there is none.
+/// Runs a compiler or another tool; `None`, with a message, if it is missing.
 pub fn tool(name: &str, arguments: &[&str]) -> Option<()> {
     let output = match Command::new(name).args(arguments).output() {
         Ok(output) => output,
@@ -67,7 +67,7 @@ pub fn tool(name: &str, arguments: &[&str]) -> Option<()> {
     Some(())
 }
 
-/// Compiles a source text; `None` where the compiler is missing.
+/// Compiles a source text; `None` if the compiler is missing.
 pub fn compile(dir: &Path, compiler: &str, file: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
     let (input, output) = (dir.join(file), dir.join(format!("{file}.out")));
     std::fs::write(&input, source).unwrap();

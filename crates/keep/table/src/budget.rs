@@ -1,17 +1,18 @@
-//! How much memory the rows of a file may take. A few bytes of Parquet can stand for any number of rows.
+//! Limits the memory that the rows of a file may take. A few bytes of Parquet can stand for any number of
+//! rows.
 
 use crate::{Error, Result};
 
-/// The memory of a file of any length.
+/// Memory for a file of any length.
 const LEAST: u64 = 256 << 20;
 
-/// Decoded bytes per byte on disk. A table of 2,048 idle CPUs, mostly zeros, decodes to 36.
+/// Decoded bytes per byte on disk. A table of 2,048 idle CPUs, mostly zeros, has a ratio of 36.
 const RATIO: u64 = 64;
 
-/// The memory of a file, however long.
+/// Maximum memory for a file of any length.
 const MOST: u64 = 4 << 30;
 
-/// The memory that decoding may take: of one file, or of several that are kept together.
+/// The memory that decoding may take, for one file or for several that are kept together.
 #[derive(Debug)]
 pub struct Budget {
     all: u64,
@@ -20,7 +21,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget for a file that takes this many bytes on disk: 256 MiB, and 64 bytes for each of its bytes, up to 4 GiB.
+    /// A budget for a file of `bytes` bytes on disk: 256 MiB plus 64 bytes per byte, up to 4 GiB.
     pub fn for_bytes(bytes: u64) -> Budget {
         let mut budget = Budget::new(LEAST, MOST);
         budget.add_file(bytes);
@@ -32,7 +33,7 @@ impl Budget {
         Budget { all: least, left: least, most: most.max(least) }
     }
 
-    /// Adds 64 bytes for each byte that a file takes on disk, up to the most that is allowed.
+    /// Adds 64 bytes per byte that a file takes on disk, up to the maximum.
     pub fn add_file(&mut self, bytes: u64) {
         let more = bytes.saturating_mul(RATIO).min(self.most - self.all);
         self.all += more;
@@ -42,7 +43,7 @@ impl Budget {
     /// Takes bytes out of the budget.
     ///
     /// # Errors
-    /// It is used up.
+    /// The budget is used up.
     pub fn take(&mut self, bytes: u64) -> Result<()> {
         let left = self.left.checked_sub(bytes);
         self.left = left.ok_or_else(|| {

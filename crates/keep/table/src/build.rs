@@ -1,4 +1,4 @@
-//! Making a table row by row, and reading its cells.
+//! Builds a table row by row and reads its cells.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,7 +10,8 @@ use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 
 use crate::{Column, Error, Kind, Result, Type, Unit, objects};
 
-/// The largest number of a table that is believed: of CPU-seconds, as of bytes. Sums of a thousand of them still fit.
+/// The largest plausible number of a table, in CPU-seconds or bytes. The sum of a thousand such numbers still
+/// fits.
 const MOST: f64 = 9e15;
 
 /// A named Arrow record batch whose columns are all [`Column`]s.
@@ -28,10 +29,10 @@ impl Table {
         Builder { name: name.into(), columns: columns.to_vec(), cells, rows: 0 }
     }
 
-    /// Takes a batch read from a recording.
+    /// Makes a table from a batch of a recording.
     ///
     /// # Errors
-    /// A column of a type no table has (anything but UTF-8, unsigned 64-bit and 64-bit float).
+    /// A column has a type that no table supports (anything but UTF-8, unsigned 64-bit and 64-bit float).
     pub fn from_batch(name: &str, batch: RecordBatch) -> Result<Table> {
         let columns = batch
             .schema()
@@ -40,7 +41,7 @@ impl Table {
             .map(|f| {
                 Column::from_field(f).ok_or_else(|| {
                     Error::Arrow(ArrowError::SchemaError(format!(
-                        "column `{}` of table `{name}` has type {}, which is none of Utf8, UInt64 and Float64",
+                        "column `{}` of table `{name}` has type {}; expected Utf8, UInt64 or Float64",
                         f.name(),
                         f.data_type()
                     )))
@@ -53,8 +54,8 @@ impl Table {
     /// Concatenates batches of one schema. Columns are matched by name.
     ///
     /// # Errors
-    /// A batch lacks a column of the schema or has it of another type, a column has a type that no table has, or there is more
-    /// text than one Arrow array holds (2 GiB).
+    /// A batch lacks a column of the schema or has it with another type, a column has an unsupported type, or
+    /// the text exceeds an Arrow array (2 GiB).
     pub fn of_batches(name: &str, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<Table> {
         if let [only] = batches {
             return Table::from_batch(name, only.clone().with_schema(Arc::clone(schema))?);
@@ -72,7 +73,7 @@ impl Table {
         Ok(Table { batch: RecordBatch::try_new(Arc::clone(schema), arrays)?, ..empty })
     }
 
-    /// The same rows with these columns first, in this order. A column that the table lacks is null in every row. The
+    /// The same rows with these columns first, in this order. A missing column is null in every row. The
     /// table's other columns follow.
     ///
     /// # Errors
@@ -98,8 +99,9 @@ impl Table {
         Table::from_parts(&self.name, columns, arrays)
     }
 
-    /// The table without the numbers that nothing can have: those that are not finite, and those beyond [`MOST`]. Their cells
-    /// are null; how many there were. For tables of other people: a sum with one of them says nothing.
+    /// Replaces impossible numbers, those that are not finite or exceed [`MOST`], with null. Returns the
+    /// table and the count of replaced numbers. For tables from other sources, where one such number would
+    /// ruin a sum.
     ///
     /// # Errors
     /// As [`Table::with_columns`].
@@ -158,7 +160,7 @@ impl Table {
         Table::whole(name, columns, Schema::new_with_metadata(fields, metadata), arrays)
     }
 
-    /// [`Table::from_parts`] for readers of cells alone, whose batch does not say what columns mean.
+    /// As [`Table::from_parts`], for tables whose cells are only read: the batch has no column metadata.
     pub(crate) fn of_cells(name: &str, columns: Vec<Column>, arrays: Vec<ArrayRef>) -> Result<Table> {
         let pairs = columns.iter().zip(&arrays);
         let fields: Vec<Field> =
@@ -188,15 +190,15 @@ impl Table {
         &self.batch
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub fn num_rows(&self) -> usize {
         self.batch.num_rows()
     }
 
-    /// The place of a column.
+    /// The index of a column.
     ///
     /// # Errors
-    /// [`Error::NoColumn`], which lists the columns there are.
+    /// [`Error::NoColumn`], which lists the existing columns.
     pub fn index(&self, column: &str) -> Result<usize> {
         self.columns.iter().position(|c| c.name == column).ok_or_else(|| Error::NoColumn {
             table: self.name.clone(),
@@ -205,7 +207,7 @@ impl Table {
         })
     }
 
-    /// A cell as a number; `None` where it is null, text, or not there.
+    /// A cell as a number; `None` if it is null, text, or missing.
     pub fn number(&self, row: usize, column: &str) -> Option<f64> {
         let array = self.batch.column_by_name(column)?;
         if row >= array.len() || array.is_null(row) {
@@ -217,26 +219,26 @@ impl Table {
         array.as_any().downcast_ref::<UInt64Array>().map(|a| a.value(row) as f64)
     }
 
-    /// A cell as an unsigned integer; `None` where it is null, of another type, or not there.
+    /// A cell as an unsigned integer; `None` if it is null, of another type, or missing.
     pub fn int(&self, row: usize, column: &str) -> Option<u64> {
         let array = self.batch.column_by_name(column)?.as_any().downcast_ref::<UInt64Array>()?;
         (row < array.len() && array.is_valid(row)).then(|| array.value(row))
     }
 
-    /// A cell as text; `None` where it is null, a number, or not there.
+    /// A cell as text; `None` if it is null, a number, or missing.
     pub fn text(&self, row: usize, column: &str) -> Option<&str> {
         let array = self.batch.column_by_name(column)?.as_any().downcast_ref::<StringArray>()?;
         (row < array.len() && array.is_valid(row)).then(|| array.value(row))
     }
 
-    /// A text cell for readers: of a column of [`Unit::Objects`], the words of its objects.
+    /// A text cell for readers: for a column of [`Unit::Objects`], the words of its objects.
     pub fn words(&self, row: usize, column: &str) -> Option<Cow<'_, str>> {
         let text = self.text(row, column)?;
         let objects = self.index(column).is_ok_and(|at| self.columns()[at].unit == Unit::Objects);
         Some(if objects { objects::words(text) } else { Cow::Borrowed(text) })
     }
 
-    /// A cell by its row and its column's place; null beyond the last row.
+    /// The cell of a row and column index; null after the last row.
     pub(crate) fn cell(&self, row: usize, column: usize) -> Cell<'_> {
         let array = self.batch.column(column);
         if row >= array.len() || array.is_null(row) {
@@ -258,10 +260,11 @@ impl Table {
         self
     }
 
-    /// The same rows with another column of numbers, before the column `before`, or at the end where there is none.
+    /// The same rows with another numeric column before the column `before`, or at the end if that column is
+    /// missing.
     ///
     /// # Errors
-    /// There are not as many values as rows.
+    /// The numbers of values and rows differ.
     pub fn with_numbers(&self, column: Column, values: &[Option<f64>], before: &str) -> Result<Table> {
         let at = self.index(before).unwrap_or(self.columns.len());
         let mut columns = self.columns.clone();
@@ -271,11 +274,11 @@ impl Table {
         Table::from_parts(&self.name, columns, arrays)
     }
 
-    /// The same rows with `by` taken from a column of fractions, which is not made negative; as they are where there is
-    /// no such column.
+    /// The same rows with `by` subtracted from a float column, but not below zero. Unchanged if the column is
+    /// missing.
     ///
     /// # Errors
-    /// The table cannot be put together again.
+    /// The new table is invalid.
     pub fn less(&self, column: &str, by: f64) -> Result<Table> {
         let floats =
             |at: usize| self.batch.column(at).as_any().downcast_ref::<Float64Array>().map(|a| (at, a));
@@ -286,10 +289,10 @@ impl Table {
         Table::from_parts(&self.name, self.columns.clone(), arrays)
     }
 
-    /// The same rows with another column of text at the end.
+    /// The same rows with another text column at the end.
     ///
     /// # Errors
-    /// There is a column of that name already.
+    /// A column of that name already exists.
     pub fn with_text(&self, column: Column, value: impl Fn(usize) -> Option<String>) -> Result<Table> {
         let mut columns = self.columns.clone();
         let mut arrays = self.batch.columns().to_vec();
@@ -312,16 +315,16 @@ impl Table {
     }
 }
 
-/// What stands in one place of a table.
+/// The value of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Cell<'a> {
-    /// It is not known.
+    /// Unknown.
     Null,
-    /// Of a column of integers.
+    /// Of an integer column.
     Int(u64),
-    /// Of a column of numbers.
+    /// Of a float column.
     Float(f64),
-    /// Of a column of text.
+    /// Of a text column.
     Text(&'a str),
 }
 
@@ -356,7 +359,7 @@ impl Cells {
         }
     }
 
-    /// Adds a whole array's cells.
+    /// Appends the cells of an array.
     fn append(&mut self, name: &str, array: &ArrayRef) -> Result<()> {
         let any = array.as_any();
         let wrong = || missing(name);
@@ -378,7 +381,7 @@ impl Cells {
 }
 
 fn missing(column: &str) -> Error {
-    ArrowError::SchemaError(format!("a batch lacks column `{column}`, or has it of another type")).into()
+    ArrowError::SchemaError(format!("a batch lacks column `{column}` or has it with another type")).into()
 }
 
 /// Collects rows; see [`Table::builder`].
@@ -390,7 +393,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Starts the next row; cells not given are null.
+    /// Starts the next row; cells that are not set are null.
     pub fn row(&mut self) -> Row<'_> {
         self.pad();
         self.rows += 1;
@@ -404,7 +407,7 @@ impl Builder {
         }
     }
 
-    /// How many rows have been started.
+    /// Number of started rows.
     pub fn len(&self) -> usize {
         self.rows
     }
@@ -414,7 +417,7 @@ impl Builder {
         self.rows == 0
     }
 
-    /// The table.
+    /// Builds the table.
     pub fn finish(mut self) -> Table {
         self.pad();
         let arrays = self.cells.iter_mut().map(Cells::finish).collect();
@@ -423,9 +426,9 @@ impl Builder {
     }
 }
 
-/// One row being filled, column by column in order.
+/// One row, filled column by column in order.
 ///
-/// A cell of the wrong type, or one past the last column, is a programming error and panics.
+/// A cell of the wrong type, or one after the last column, is a programming error and panics.
 pub struct Row<'a> {
     table: &'a mut Builder,
     at: usize,
@@ -453,7 +456,7 @@ impl Row<'_> {
         self
     }
 
-    /// A text cell that may be unknown.
+    /// A text cell, null for `None`.
     pub fn text_opt(self, value: Option<impl AsRef<str>>) -> Self {
         match value {
             Some(v) => self.text(v),
@@ -461,7 +464,7 @@ impl Row<'_> {
         }
     }
 
-    /// An integer cell (a float column takes it too).
+    /// An integer cell. A float column accepts it too.
     pub fn int(mut self, value: u64) -> Self {
         match self.next() {
             Cells::Int(b) => b.append_value(value),
@@ -471,7 +474,7 @@ impl Row<'_> {
         self
     }
 
-    /// An integer cell that may be unknown.
+    /// An integer cell, null for `None`.
     pub fn int_opt(self, value: Option<u64>) -> Self {
         match value {
             Some(v) => self.int(v),
@@ -488,7 +491,7 @@ impl Row<'_> {
         self
     }
 
-    /// A float cell that may be unknown.
+    /// A float cell, null for `None`.
     pub fn float_opt(self, value: Option<f64>) -> Self {
         match value {
             Some(v) => self.float(v),
@@ -496,7 +499,7 @@ impl Row<'_> {
         }
     }
 
-    /// A cell whose value is not known.
+    /// A cell with an unknown value.
     pub fn null(mut self) -> Self {
         self.next().null();
         self
@@ -517,7 +520,7 @@ mod tests {
         ]
     }
 
-    /// Two whole rows and one of which a cell was given.
+    /// Two complete rows, and one with a single cell.
     fn table() -> Table {
         let mut out = Table::builder("x", &columns());
         assert!(out.is_empty());
@@ -570,7 +573,7 @@ mod tests {
         assert_eq!([0, 1].map(|r| with.text(r, "note")), [None, Some("n")]);
         let less = t.less("t", 2.75).unwrap();
         assert_eq!([0, 1, 2].map(|r| less.number(r, "t")), [Some(0.0), Some(0.25), None]);
-        assert_eq!(t.less("name", 1.0).unwrap(), t, "not a column of fractions");
+        assert_eq!(t.less("name", 1.0).unwrap(), t, "not a float column");
     }
 
     #[test]

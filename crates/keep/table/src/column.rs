@@ -1,4 +1,4 @@
-//! What a column is: name, type, unit, kind, meaning.
+//! Columns: name, type, unit, kind, meaning.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use arrow_schema::{DataType, Field};
 /// The unit of a column's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// A bare number or a word.
+    /// A plain number or text.
     None,
-    /// A number of any size, told to five significant digits.
+    /// A number of any size, printed with five significant digits.
     Figure,
     /// Events per second.
     PerSecond,
@@ -21,11 +21,11 @@ pub enum Unit {
     Milliseconds,
     /// Microseconds.
     Microseconds,
-    /// Microseconds a call, as libMicro tells them: nanoseconds and below matter.
+    /// Microseconds per call, as libMicro prints them: nanoseconds and smaller fractions matter.
     MicrosecondsPerCall,
     /// Nanoseconds.
     Nanoseconds,
-    /// Per cent, 0–100.
+    /// Percent, 0–100.
     Percent,
     /// A share of capacity, 0–1, as `lockutil` prints CPU-util.
     Share,
@@ -33,7 +33,7 @@ pub enum Unit {
     Bytes,
     /// Megahertz.
     Megahertz,
-    /// No number: text that is JSON, an object or a list of objects, each with its `words` for readers.
+    /// JSON text instead of a number: an object or a list of objects, each with `words` for readers.
     Objects,
 }
 
@@ -55,17 +55,17 @@ impl Unit {
         (Unit::Objects, "json"),
     ];
 
-    /// The symbol kept in a recording's column metadata.
+    /// The symbol in the column metadata of recordings.
     pub fn symbol(self) -> &'static str {
         Self::ALL.iter().find(|(u, _)| *u == self).map_or("", |(_, s)| s)
     }
 
-    /// The unit of a symbol; an unknown one (a newer recording) is [`Unit::None`].
+    /// The unit of a symbol; an unknown one (from a newer recording) is [`Unit::None`].
     pub fn from_symbol(symbol: &str) -> Unit {
         Self::ALL.iter().find(|(_, s)| *s == symbol).map_or(Unit::None, |(u, _)| *u)
     }
 
-    /// Digits behind the point in text output.
+    /// Decimal places in text output.
     pub fn decimals(self) -> usize {
         match self {
             Unit::Percent | Unit::PerSecond | Unit::Microseconds => 1,
@@ -77,10 +77,10 @@ impl Unit {
     }
 }
 
-/// What a column's numbers mean when rows are put together.
+/// How the numbers of a column are combined when rows are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Names the row; never summed.
+    /// Identifies the row; never summed.
     Key,
     /// Events; summed.
     Count,
@@ -88,11 +88,11 @@ pub enum Kind {
     Gauge,
     /// A duration; summed.
     Time,
-    /// A share or percentage of something; averaged.
+    /// A share or percentage; averaged.
     Share,
     /// A mean per event; averaged.
     Mean,
-    /// The largest of something; the largest is kept.
+    /// A maximum; the largest is kept.
     Peak,
 }
 
@@ -107,18 +107,18 @@ impl Kind {
         (Kind::Peak, "peak"),
     ];
 
-    /// The word kept in a recording's column metadata.
+    /// The word in the column metadata of recordings.
     pub fn word(self) -> &'static str {
         Self::ALL.iter().find(|(k, _)| *k == self).map_or("key", |(_, s)| s)
     }
 
-    /// The kind of a word; an unknown one is a [`Kind::Key`], which nothing sums.
+    /// The kind of a word; an unknown one is a [`Kind::Key`], which is never summed.
     pub fn from_word(word: &str) -> Kind {
         Self::ALL.iter().find(|(_, s)| *s == word).map_or(Kind::Key, |(k, _)| *k)
     }
 }
 
-/// The type of a column's cells. Every cell may be null (`-` in text): not known is not zero.
+/// The type of a column's cells. Every cell may be null (`-` in text): unknown is not zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
     /// UTF-8 text.
@@ -129,16 +129,16 @@ pub enum Type {
     Float,
 }
 
-/// A column before it has rows.
+/// The description of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Name: what `-k` takes and the header shows.
+    /// Name, as in `-k` and the header.
     pub name: String,
     /// Cell type.
     pub ty: Type,
     /// Unit of the numbers.
     pub unit: Unit,
-    /// How rows are put together.
+    /// How rows are merged.
     pub kind: Kind,
     /// One line for the manual and for readers of a recording.
     pub meaning: String,
@@ -154,17 +154,17 @@ impl Column {
         Column::new(name, Type::Text, Unit::None, Kind::Key, meaning)
     }
 
-    /// Objects with names and figures of their own: [`Unit::Objects`].
+    /// Objects with names and figures: [`Unit::Objects`].
     pub fn objects(name: &str, meaning: &str) -> Column {
         Column::new(name, Type::Text, Unit::Objects, Kind::Key, meaning)
     }
 
-    /// A numeric key (a CPU, a PID).
+    /// A numeric key, such as a CPU or a PID.
     pub fn id(name: &str, meaning: &str) -> Column {
         Column::new(name, Type::Int, Unit::None, Kind::Key, meaning)
     }
 
-    /// A number of events: summed.
+    /// A number of events; summed.
     pub fn count(name: &str, meaning: &str) -> Column {
         Column::new(name, Type::Int, Unit::None, Kind::Count, meaning)
     }
@@ -193,7 +193,7 @@ impl Column {
         ]))
     }
 
-    /// The column of an Arrow field; `None` for a type no table of ours has.
+    /// The column of an Arrow field; `None` for an unsupported type.
     pub fn from_field(field: &Field) -> Option<Column> {
         let ty = match field.data_type() {
             DataType::Utf8 => Type::Text,

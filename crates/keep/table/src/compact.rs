@@ -1,34 +1,34 @@
-//! Text as the stat tools of old print it: whole numbers in narrow columns, header by name only.
+//! Text as in the traditional stat tools: whole numbers in narrow columns, and a header of names only.
 
 use arrow_array::{Array, Float64Array, StringArray, UInt64Array};
 
 use crate::{Table, Type, Unit, safe, width};
 
-/// How a table is laid out as compact text.
+/// The layout of a table as compact text.
 #[derive(Clone, Copy, Debug)]
 pub struct Compact<'a> {
-    /// The least widths of columns by name, the blank before each included; a column not listed is as
-    /// wide as its name.
+    /// Minimum widths of columns by name, including the blank before each. Other columns are as wide as their
+    /// name.
     pub widths: &'a [(&'a str, usize)],
     /// Width of the terminal.
     pub width: usize,
-    /// Put blocks of rows side by side, as many as the width takes, with this many blanks between.
+    /// Put blocks of rows side by side, up to the width, with this many blanks between them.
     pub side_by_side: Option<usize>,
 }
 
 impl Compact<'_> {
     /// Renders a table.
     ///
-    /// Numbers are rounded, but for small ones without a unit, which are ratios, to hundredths; they are
-    /// aligned to the right and never cut: a column grows with them. What is not
-    /// known is `-`. Words other than the first column's come last, cut to the width.
+    /// Numbers are rounded to integers, except small numbers without a unit, which are ratios and have two
+    /// decimal places. Numbers are right-aligned and never cut; the column grows with them. Unknown values
+    /// are `-`. Text columns other than the first come last, cut to the width.
     pub fn render(&self, table: &Table) -> String {
         let columns = table.columns();
         let is_word = |c: usize| c > 0 && columns[c].ty == Type::Text;
         let mut order: Vec<usize> = (0..columns.len()).collect();
         order.sort_by_key(|&c| is_word(c));
 
-        let cells: Vec<Cells> = order.iter().map(|&c| Cells::of(table, c)).collect();
+        let cells: Vec<Cells> = order.iter().map(|&c| Cells::new(table, c)).collect();
         let mut widths: Vec<usize> = order
             .iter()
             .zip(&cells)
@@ -40,7 +40,7 @@ impl Compact<'_> {
             })
             .collect();
         let numbers = order.iter().filter(|&&c| !is_word(c)).count();
-        // Where the line would not fit, numbers too long for their columns are printed in thousands.
+        // If the line would not fit, numbers too long for their columns are printed in thousands.
         if widths.iter().sum::<usize>() > self.width && self.side_by_side.is_none() {
             for (i, (width, &c)) in widths[..numbers].iter_mut().zip(&order).enumerate() {
                 let name = columns[c].name.as_str();
@@ -109,7 +109,7 @@ fn end_line(out: &mut String) {
     out.push('\n');
 }
 
-/// Inserts blanks before what was written last.
+/// Inserts blanks before the last written cell.
 fn pad(out: &mut String, at: usize, blanks: usize) {
     const BLANKS: &str = "                                ";
     if let Some(blanks) = BLANKS.get(..blanks) {
@@ -119,7 +119,7 @@ fn pad(out: &mut String, at: usize, blanks: usize) {
     }
 }
 
-/// Fills or shortens what was written last.
+/// Pads or shortens the last written cell.
 fn cut(out: &mut String, start: usize, columns: usize) {
     let text = width::filled(&out[start..], columns);
     out.truncate(start);
@@ -129,14 +129,14 @@ fn cut(out: &mut String, start: usize, columns: usize) {
 enum Cells<'a> {
     Int(&'a UInt64Array),
     Float(&'a Float64Array),
-    /// Of no unit and small: a ratio, whose digits behind the point are what it says.
+    /// Small numbers without a unit: ratios, whose decimal places matter.
     Ratio(&'a Float64Array),
     Text(&'a StringArray),
     Nothing,
 }
 
 impl<'a> Cells<'a> {
-    fn of(table: &'a Table, column: usize) -> Cells<'a> {
+    fn new(table: &'a Table, column: usize) -> Cells<'a> {
         let any = table.batch().column(column).as_any();
         if let Some(a) = any.downcast_ref() {
             Cells::Int(a)
@@ -164,11 +164,11 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// A number longer than `room` is printed in thousands, millions or more.
+    /// Prints a number longer than `room` in thousands, millions or more.
     fn write(&self, out: &mut String, row: usize, room: usize) {
         let number = match self {
             Cells::Int(a) if a.is_valid(row) => a.value(row),
-            // No column counts below zero; as a cast saturates, such a value shows as 0.
+            // Columns do not count below zero; the cast saturates, so a negative value prints as 0.
             Cells::Float(a) if a.is_valid(row) => a.value(row).round() as u64,
             Cells::Ratio(a) if a.is_valid(row) => {
                 return out.push_str(&format!("{:.2}", a.value(row)));

@@ -1,4 +1,4 @@
-//! Fewer rows that still sum to the same: coarser times, and many small rows as one.
+//! Fewer rows with the same sums: coarser times, and many small rows merged into one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use arrow_array::{Array, ArrayRef, Float64Array, StringArray, UInt64Array};
 
 use crate::{Kind, Result, Table, Type};
 
-/// What stands where a row is the sum of many.
+/// The key of a merged row.
 pub const OTHERS: &str = "[others]";
 
 impl Table {
-    /// Rows whose keys are the same put together, as [`Table::group_by`] does with all of them; the columns stay where
-    /// they are.
+    /// Merges rows with the same keys, as [`Table::group_by`] with all keys. The order of the columns is
+    /// kept.
     ///
     /// # Errors
-    /// The table cannot be put together again.
+    /// The new table is invalid.
     pub fn summed(&self) -> Result<Table> {
         let keys: Vec<&str> =
             self.columns().iter().filter(|c| c.kind == Kind::Key).map(|c| c.name.as_str()).collect();
@@ -23,11 +23,11 @@ impl Table {
         self.group_by(&keys)?.project(&names)
     }
 
-    /// The same rows with times in steps: each is the last one there is in its step. As they are where there is no
-    /// such column of fractions.
+    /// Rounds times to steps: each row gets the last time of its step. Unchanged if the float column is
+    /// missing.
     ///
     /// # Errors
-    /// The table cannot be put together again.
+    /// The new table is invalid.
     pub fn coarser(&self, column: &str, step: f64) -> Result<Table> {
         let Some((at, times)) = self.floats(column) else { return Ok(self.clone()) };
         let number = |t: f64| (t / step).ceil() as i64;
@@ -40,7 +40,7 @@ impl Table {
         self.with_array(at, Arc::new(coarse.collect::<Float64Array>()))
     }
 
-    /// How many different values a column of fractions has; 0 where there is none.
+    /// Number of distinct values in a float column; 0 if it is missing.
     pub fn distinct(&self, column: &str) -> usize {
         let Some((_, values)) = self.floats(column) else { return 0 };
         let mut bits: Vec<u64> = values.iter().flatten().map(f64::to_bits).collect();
@@ -49,11 +49,12 @@ impl Table {
         bits.len()
     }
 
-    /// The `keep` rows with most time (where there is no time: highest counts) as they are; the others put together by
-    /// those of their keys that are not in `lost`, which are [`OTHERS`] where they are text, else null.
+    /// Keeps the `keep` rows with most time, or with the highest counts if there are no times. The other rows
+    /// are merged by their keys outside `lost`. Their keys in `lost` become [`OTHERS`] in text columns and
+    /// null in others.
     ///
     /// # Errors
-    /// A column of `lost` is none of the table.
+    /// A column of `lost` is not in the table.
     pub fn folded(&self, lost: &[&str], keep: usize) -> Result<Table> {
         let lost = lost.iter().map(|c| self.index(c)).collect::<Result<Vec<_>>>()?;
         let sizes: Vec<&str> = [Kind::Time, Kind::Count]
@@ -104,7 +105,7 @@ impl Table {
         table.summed()
     }
 
-    /// Bytes of the rows: nearly what they take in memory.
+    /// Bytes of the rows, close to their size in memory.
     pub fn bytes(&self) -> usize {
         self.batch().columns().iter().map(|c| c.to_data().get_slice_memory_size().unwrap_or(0)).sum()
     }
@@ -149,13 +150,13 @@ mod tests {
 
     #[test]
     fn times_in_steps_are_the_last_of_each() {
-        // Steps of 2 s: 1.5 and 2.0 are one, 2.1 and 3.9 are one.
+        // Steps of 2 s: 1.5 and 2.0 share one, 2.1 and 3.9 share the next.
         let t = threads([1.5, 2.0, 2.1, 3.9].map(|t| (t, 7, "a", 1.0)).into_iter());
         let coarse = t.coarser("t", 2.0).unwrap().summed().unwrap();
         assert_eq!(coarse.columns(), t.columns());
-        let told: Vec<_> =
+        let times: Vec<_> =
             (0..coarse.num_rows()).map(|r| (coarse.number(r, "t"), coarse.number(r, "cpu"))).collect();
-        assert_eq!(told, [(Some(2.0), Some(2.0)), (Some(3.9), Some(2.0))]);
+        assert_eq!(times, [(Some(2.0), Some(2.0)), (Some(3.9), Some(2.0))]);
         assert_eq!(coarse.distinct("t"), 2);
         assert_eq!((t.coarser("cpus", 2.0).unwrap().num_rows(), t.distinct("cpus")), (4, 0));
     }

@@ -1,12 +1,12 @@
-//! Columns of cells whose type shows only as they are read: of comma-separated values and JSON.
+//! Columns whose type is inferred from their cells, for comma-separated values and JSON.
 
 use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, StringArray, UInt64Array};
 
-/// A column that grows cell by cell, each as it is written in the file: of unsigned integers where all cells are, of
-/// numbers where all are, else of text, in which `007` stays `007`.
+/// A column that grows cell by cell, each with the text of the file. Its type is unsigned integer if all
+/// cells are, else float if all cells are numbers, else text, in which `007` stays `007`.
 #[derive(Default)]
 pub(crate) struct Gathered {
     cells: Vec<Option<String>>,
@@ -14,12 +14,12 @@ pub(crate) struct Gathered {
 }
 
 impl Gathered {
-    /// How many cells it has.
+    /// Number of cells.
     pub(crate) fn len(&self) -> usize {
         self.cells.len()
     }
 
-    /// Adds empty cells until there are `len`.
+    /// Adds empty cells up to `len`.
     pub(crate) fn fill(&mut self, len: usize) {
         self.cells.resize(len.max(self.cells.len()), None);
     }
@@ -29,13 +29,13 @@ impl Gathered {
         self.cells.push(cell);
     }
 
-    /// Adds a cell that the file marks as text, whatever it looks like.
+    /// Adds a cell that the file marks as text, even if it looks like a number.
     pub(crate) fn push_text(&mut self, cell: String) {
         self.quoted = true;
         self.cells.push(Some(cell));
     }
 
-    /// The cells as one of the types that tables have. Numbers may stand between blanks.
+    /// The cells as one of the types of tables. Blanks around numbers are ignored.
     pub(crate) fn finish(self) -> ArrayRef {
         let known = !self.quoted && self.cells.iter().any(Option::is_some);
         if known && let Some(ints) = self.parsed::<u64>() {

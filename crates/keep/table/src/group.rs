@@ -1,4 +1,4 @@
-//! Rows of the same key put together.
+//! Merges rows with the same key.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,44 +9,44 @@ use arrow_schema::ArrowError;
 use crate::{Column, Kind, Result, Table, Type};
 
 impl Table {
-    /// One row for each distinct combination of `keys`, in order of first appearance: counts and
-    /// times are summed, peaks keep the largest, gauges, shares and means are averaged over rows.
-    /// Columns that are keys but not in `keys` are dropped.
+    /// One row for each distinct combination of `keys`, in order of first appearance: counts and times are
+    /// summed, peaks keep the largest value, gauges, shares and means are averaged over rows. Key columns
+    /// outside `keys` are dropped.
     ///
     /// # Errors
-    /// A key is no column of the table.
+    /// A key is not a column of the table.
     pub fn group_by(&self, keys: &[&str]) -> Result<Table> {
-        let mut groups = Groups::of(self, keys)?;
+        let mut groups = Groups::new(self, keys)?;
         groups.add(self)?;
         groups.finish()
     }
 }
 
-/// [`Table::group_by`] of tables that come one after the other, of which only the groups are held.
+/// [`Table::group_by`] over successive tables; only the groups are kept in memory.
 pub struct Groups {
     name: String,
-    /// Of the tables that come.
+    /// Of the tables to add.
     columns: Vec<Column>,
-    /// Places among them.
+    /// Indices of the key columns.
     keys: Vec<usize>,
     sums: Vec<usize>,
-    /// Text of keys, by a number of its own.
+    /// Texts of keys, by their numbers.
     texts: Vec<Box<str>>,
     numbers: HashMap<Box<str>, u64>,
-    /// By key: which of its words are null, then the words.
+    /// By key: the bits of its null words, then the words.
     places: HashMap<Box<[u64]>, usize>,
-    /// The same words, one group after the other.
+    /// The same words, group after group.
     words: Vec<u64>,
-    /// Totals of the columns other than keys, one group after the other.
+    /// Totals of the other columns, group after group.
     totals: Vec<Total>,
 }
 
-/// A column's cells of a group.
+/// The total of a column in a group.
 #[derive(Clone, Copy, Default)]
 struct Total {
-    /// The sum; of peaks the largest.
+    /// The sum; for peaks the maximum.
     sum: f64,
-    /// The same of whole numbers, which an [`f64`] has up to 2^53 only.
+    /// The same for integers, since [`f64`] is exact only up to 2^53.
     whole: u64,
     /// Rows with a value.
     rows: u64,
@@ -60,7 +60,7 @@ enum Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    fn of(table: &'a Table, column: usize) -> Result<Values<'a>> {
+    fn new(table: &'a Table, column: usize) -> Result<Values<'a>> {
         let array = table.batch().column(column).as_any();
         let text = array.downcast_ref().map(Values::Text);
         let int = || array.downcast_ref().map(Values::Int);
@@ -68,7 +68,7 @@ impl<'a> Values<'a> {
         found.ok_or_else(|| unlike(table.name()))
     }
 
-    /// Adds a cell, of a peak if it is larger.
+    /// Adds a cell; a peak keeps the larger value.
     fn add(&self, row: usize, peak: bool, total: &mut Total) {
         let (value, whole) = match self {
             Values::Int(a) if a.is_valid(row) => (a.value(row) as f64, a.value(row)),
@@ -86,11 +86,11 @@ fn unlike(table: &str) -> crate::Error {
 }
 
 impl Groups {
-    /// No rows yet, of tables with the columns of this one.
+    /// Makes an empty set of groups for tables with the columns of `table`.
     ///
     /// # Errors
-    /// A key is no column of the table, or there are more than 64.
-    pub fn of(table: &Table, keys: &[&str]) -> Result<Groups> {
+    /// A key is not a column of the table, or there are more than 64 keys.
+    pub fn new(table: &Table, keys: &[&str]) -> Result<Groups> {
         let keys = keys.iter().map(|k| table.index(k)).collect::<Result<Vec<_>>>()?;
         if keys.len() > 64 {
             return Err(ArrowError::SchemaError("more than 64 keys".into()).into());
@@ -110,21 +110,21 @@ impl Groups {
         })
     }
 
-    /// Adds the rows of a table. Columns are matched by name; cells of a column that this table lacks are null.
+    /// Adds the rows of a table. Columns are matched by name; a missing column is null.
     ///
     /// # Errors
-    /// It has a column more, or one of another type.
+    /// The table has an additional column, or one with another type.
     pub fn add(&mut self, table: &Table) -> Result<()> {
         let table = &table.with_columns(&self.columns)?;
         if table.columns().len() != self.columns.len() {
             return Err(unlike(&self.name));
         }
         let values =
-            |columns: &[usize]| columns.iter().map(|&c| Values::of(table, c)).collect::<Result<Vec<_>>>();
+            |columns: &[usize]| columns.iter().map(|&c| Values::new(table, c)).collect::<Result<Vec<_>>>();
         let (keys, sums) = (values(&self.keys)?, values(&self.sums)?);
         let peak: Vec<bool> = self.sums.iter().map(|&c| self.columns[c].kind == Kind::Peak).collect();
         let mut key = vec![0; 1 + keys.len()];
-        // Rows that follow one another often have the same text.
+        // Adjacent rows often have the same text.
         let mut last: Vec<Option<(&str, u64)>> = vec![None; keys.len()];
         for row in 0..table.num_rows() {
             key[0] = 0;
@@ -163,10 +163,10 @@ impl Groups {
         Ok(())
     }
 
-    /// The groups, in order of first appearance: keys first.
+    /// The groups, in order of first appearance, with the keys first.
     ///
     /// # Errors
-    /// There is more text than one Arrow array holds (2 GiB).
+    /// The text exceeds an Arrow array (2 GiB).
     pub fn finish(self) -> Result<Table> {
         let width = 1 + self.keys.len();
         let mut columns = Vec::with_capacity(self.keys.len() + self.sums.len());
@@ -205,7 +205,7 @@ impl Groups {
     }
 }
 
-/// The number of a text, a new one where it has none.
+/// The number of a text; a new text gets the next number.
 fn number(numbers: &mut HashMap<Box<str>, u64>, texts: &mut Vec<Box<str>>, text: &str) -> u64 {
     if let Some(number) = numbers.get(text) {
         return *number;
@@ -262,7 +262,7 @@ mod tests {
             let t = t.finish();
             let groups = match &mut groups {
                 Some(groups) => groups,
-                none => none.insert(Groups::of(&t, &["name", "cpu", "t"]).unwrap()),
+                none => none.insert(Groups::new(&t, &["name", "cpu", "t"]).unwrap()),
             };
             groups.add(&t).unwrap();
             let more = [&columns[..], &[Column::text("more", "")]].concat();
@@ -296,7 +296,7 @@ mod tests {
     }
 
     proptest! {
-        /// In whichever order they come, and in however many tables: sums of whole numbers are exact beyond what an f64 has.
+        /// In any order and number of tables, sums of integers are exact beyond the precision of an f64.
         #[test]
         fn sums_are_exact_and_merged_groups_are_those_of_all_rows(
             (all, mixed) in prop::collection::vec((0..3usize, 0..1u64 << 58, any::<u64>()), 1..40)
@@ -323,7 +323,7 @@ mod tests {
             }
             prop_assert_eq!(sorted(&rows(&mixed).group_by(&["name"]).unwrap()), sorted(&grouped));
             let (first, second) = mixed.split_at(cut.min(mixed.len()));
-            let mut groups = Groups::of(&rows(first), &["name"]).unwrap();
+            let mut groups = Groups::new(&rows(first), &["name"]).unwrap();
             groups.add(&rows(first)).unwrap();
             groups.add(&rows(second)).unwrap();
             prop_assert_eq!(sorted(&groups.finish().unwrap()), sorted(&grouped));
@@ -336,7 +336,7 @@ mod tests {
         let mut first = Table::builder("x", &columns);
         first.row().int(1).text("a").int(10);
         let first = first.finish();
-        let mut groups = Groups::of(&first, &["name"]).unwrap();
+        let mut groups = Groups::new(&first, &["name"]).unwrap();
         groups.add(&first).unwrap();
         groups.add(&first.project(&["name", "waits", "count"]).unwrap()).unwrap();
         groups.add(&first.project(&["name", "count"]).unwrap()).unwrap();

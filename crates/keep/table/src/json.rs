@@ -1,4 +1,4 @@
-//! One shape of JSON, whatever the table: see [`Column::key`] and [`lines`].
+//! A single JSON format for all tables: see [`Column::key`] and [`lines`].
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -6,7 +6,8 @@ use std::io::{self, Write};
 use crate::{Cell, Column, Kind, Result, Table, Unit, objects};
 
 impl Unit {
-    /// What a number of this unit is divided by in JSON: durations are in seconds and shares are fractions of 1.
+    /// The divisor from this unit to the one in JSON: durations are in seconds, and shares are fractions of
+    /// 1.
     fn divisor(self) -> f64 {
         match self {
             Unit::Milliseconds => 1e3,
@@ -25,7 +26,7 @@ impl Unit {
         }
     }
 
-    /// The unit that its numbers have in JSON.
+    /// The unit in JSON.
     pub fn of_json(self) -> Unit {
         match self {
             Unit::Milliseconds | Unit::Microseconds | Unit::MicrosecondsPerCall | Unit::Nanoseconds => {
@@ -38,9 +39,9 @@ impl Unit {
 }
 
 impl Column {
-    /// The column's key in JSON: its name in lower case with `_` between words, and `time` for `t`, the time of a row.
-    /// A name that ends in its unit loses it, as the unit is another one: `spin_us` is `spin_mean`, `used_pct` is
-    /// `used_share`.
+    /// The column's key in JSON: its name in lower case with `_` between words, and `time` for `t`, the time
+    /// of a row. A unit at the end of the name is dropped because JSON uses another unit: `spin_us` becomes
+    /// `spin_mean`, and `used_pct` becomes `used_share`.
     pub fn key(&self) -> String {
         if self.name == "t" && self.kind == Kind::Key {
             return "time".into();
@@ -67,7 +68,7 @@ impl Column {
     }
 }
 
-/// The rows as JSON has them, an object a line: keys of [`Column::key`], seconds and fractions, nulls said.
+/// The rows as JSON, one object per line: keys of [`Column::key`], seconds and fractions, and explicit nulls.
 pub(crate) fn lines(table: &Table) -> Result<String> {
     let mut seen: HashMap<String, usize> = HashMap::new();
     let mut keys = Vec::new();
@@ -75,7 +76,7 @@ pub(crate) fn lines(table: &Table) -> Result<String> {
         let mut key = column.key();
         let times = seen.entry(key.clone()).or_default();
         *times += 1;
-        // Two names of one key: none of ours, but a recording may hold any.
+        // Two names with one key: impossible in our tables, but possible in a recording.
         if *times > 1 {
             key = format!("{key}_{times}");
         }
@@ -94,7 +95,7 @@ pub(crate) fn lines(table: &Table) -> Result<String> {
                 Cell::Int(n) => {
                     serde_json::to_writer(&mut out, &(n as f64 / divisor)).map_err(io::Error::from)?
                 }
-                // What is no number is null in JSON.
+                // Infinities and NaN are null in JSON.
                 Cell::Float(x) => serde_json::to_writer(&mut out, &(x / divisor)).map_err(io::Error::from)?,
                 Cell::Text(text) if column.unit == Unit::Objects && objects::is_one_line(text) => {
                     out.extend_from_slice(text.as_bytes());
@@ -119,7 +120,7 @@ mod tests {
             .text("a")
             .text(r#"[{"kind":"zeroing","share":0.5,"words":"half"},{"words":"the\u001b rest"}]"#);
         rows.row().text("b").text(r#"{"words":"one"}"#);
-        // A recording of before holds words, and a foreign one whatever it likes.
+        // An old recording holds words, and a foreign one any text.
         rows.row().text("c").text("words; more");
         rows.row().text("d").text("{\"a\":1}\n{\"b\":2}");
         rows.row().text("e").text("{\n}");

@@ -1,9 +1,8 @@
-//! The one shape of everything `ncpu` sees: a [`Table`].
+//! The common format of all data that `ncpu` collects: a [`Table`].
 //!
-//! A table is an Arrow record batch whose columns carry a [`Unit`], a [`Kind`] and a one-line
-//! meaning. Collectors yield tables and never print; views render tables and never collect. Because
-//! there is one shape there is one way to sort, take quantile bands and average ([`Select`]) and one
-//! way to print ([`Printer`]).
+//! A table is an Arrow record batch whose columns have a [`Unit`], a [`Kind`] and a one-line meaning.
+//! Collectors produce tables and never print; views print tables and never collect. The common format allows
+//! one way to sort, take quantile bands and average ([`Select`]), and one way to print ([`Printer`]).
 //!
 //! ```
 //! use ncpu_table::{Column, Kind, Select, Table, Unit};
@@ -51,7 +50,7 @@ pub use print::{Format, Printer};
 pub use select::{Select, SortKey};
 pub use text::{figure, render as render_text};
 
-/// What can go wrong with a table.
+/// An error about a table.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The user named a column that the table does not have.
@@ -59,47 +58,47 @@ pub enum Error {
     NoColumn {
         /// The table's name.
         table: String,
-        /// What was asked for.
+        /// The requested column.
         asked: String,
-        /// The columns there are, separated by commas.
+        /// The existing columns, separated by commas.
         columns: String,
     },
-    /// Bands are taken of a sorted order, so `-A` needs `-k`.
-    #[error("-A {0} divides rows sorted by a column into bands: name the column with -k COLUMN")]
+    /// Bands divide a sorted order, so `-A` needs `-k`.
+    #[error("-A {0} divides rows sorted by a column into bands; name the column with -k COLUMN")]
     BandsWithoutSort(usize),
-    /// `-m` averages bands, so it needs them.
-    #[error("-m takes the mean of each band: say how many bands with -A N")]
+    /// `-m` averages bands, so it needs `-A`.
+    #[error("-m takes the mean of each band; set the number of bands with -A N")]
     MeanWithoutBands,
     /// Zero bands or zero rows make no table.
     #[error("{0} must be at least 1")]
     Zero(&'static str),
-    /// Two tables of different columns cannot share one CSV or Parquet stream.
+    /// Two tables with different columns cannot share one CSV or Parquet stream.
     #[error(
         "{format} output holds one table, but `{first}` was followed by `{second}`; use -o json or choose one table"
     )]
     MixedTables {
         /// Name of the format.
         format: &'static str,
-        /// The table the stream began with.
+        /// The first table of the stream.
         first: String,
-        /// The table that does not fit.
+        /// The table with other columns.
         second: String,
     },
-    /// A file could not be read, or holds no table.
+    /// A file could not be read or does not contain a table.
     #[error("{path}: {why}", path = path.display())]
     Read {
         /// The file.
         path: std::path::PathBuf,
-        /// Why.
+        /// The cause.
         why: String,
     },
     /// Arrow refused an operation.
     #[error(transparent)]
     Arrow(#[from] arrow_schema::ArrowError),
-    /// A file of Parquet has what no table of ours has.
+    /// A Parquet file contains something that tables do not support.
     #[error("{0}")]
     Foreign(String),
-    /// Parquet could not be written, or read.
+    /// Parquet could not be written or read.
     #[error(transparent)]
     Parquet(#[from] ::parquet::errors::ParquetError),
     /// The output could not be written.
@@ -108,7 +107,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the reader of our output went away (`ncpu cpus | head`), which is no failure.
+    /// Whether the reader closed the pipe (`ncpu cpus | head`), which is not a failure.
     pub fn is_broken_pipe(&self) -> bool {
         use std::io::ErrorKind::BrokenPipe;
         match self {
@@ -120,10 +119,11 @@ impl Error {
         }
     }
 
-    /// The system's error inside, which names the cause (no space), where there is one; else this error.
+    /// The underlying system error, which names the cause (such as a full disk), if there is one; otherwise
+    /// this error.
     ///
     /// # Errors
-    /// It is no error of the system.
+    /// This error has no underlying system error.
     pub fn into_io(self) -> Result<std::io::Error> {
         use ::parquet::errors::ParquetError::External;
         match self {
@@ -136,7 +136,7 @@ impl Error {
     }
 }
 
-/// A result of this crate.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
 
     use super::Error;
 
-    /// Errors of the system as Arrow, Parquet and this crate hand them on.
+    /// System errors as Arrow, Parquet and this crate wrap them.
     fn errors(kind: io::ErrorKind) -> [Error; 3] {
         let of = || io::Error::from(kind);
         [

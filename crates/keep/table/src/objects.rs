@@ -1,18 +1,19 @@
-//! Cells that hold JSON objects: as they are for programs, in words for readers.
+//! Cells that hold JSON objects: unchanged for programs, as words for readers.
 
 use std::borrow::Cow;
 
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-/// Whether a cell is JSON in one line, an object or a list, so that it may stand in a row of JSON as it is.
+/// Whether a cell is JSON in one line, an object or a list, so that a JSON row can contain it unchanged.
 pub(crate) fn is_one_line(text: &str) -> bool {
     text.starts_with(['{', '['])
         && !text.contains(['\n', '\r'])
         && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
-/// The words of each object of a cell. A cell that holds no objects is words itself, as in older recordings.
+/// The words of each object of a cell. A cell without objects contains the words themselves, as in older
+/// recordings.
 pub fn word_list(text: &str) -> Vec<String> {
     let words = |object: &Value| Some(object.get("words")?.as_str()?.to_string());
     match serde_json::from_str(text) {
@@ -22,7 +23,7 @@ pub fn word_list(text: &str) -> Vec<String> {
     }
 }
 
-/// The words of a cell's objects, one after another.
+/// The words of a cell's objects, joined.
 pub fn words(text: &str) -> Cow<'_, str> {
     match text.starts_with(['{', '[']) {
         true => Cow::Owned(word_list(text).join("; ")),

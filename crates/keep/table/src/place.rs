@@ -1,6 +1,7 @@
-//! Places in files that people write.
+//! Positions in files that people write.
 
-/// Line and column of a byte, from 1; the column counts characters. A byte beyond the end has the end's place.
+/// Line and column of a byte, from 1; the column counts characters. A byte after the end has the end's
+/// position.
 pub fn place(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or(text);
     let line = before.rsplit('\n').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Tables out: text, JSON lines, CSV, Parquet.
+//! Prints tables: text, JSON lines, CSV, Parquet.
 
 use std::io::Write;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ pub enum Format {
     /// For people: aligned, fitted to the terminal.
     #[default]
     Text,
-    /// One JSON object a row, in one shape for all tables: see [`crate::Column::key`].
+    /// One JSON object per row, in one format for all tables: see [`crate::Column::key`].
     Json,
     /// Comma-separated values with one header line.
     Csv,
@@ -34,7 +34,7 @@ impl FromStr for Format {
     }
 }
 
-/// Writes a sequence of tables (one an interval) to one stream.
+/// Writes a sequence of tables (one per interval) to one stream.
 pub struct Printer<W: Write + Send> {
     format: Format,
     width: usize,
@@ -59,7 +59,7 @@ impl<W: Write + Send> Printer<W> {
         }
     }
 
-    /// Has a table of text pass through `paint`, which may colour its first line, that of the names.
+    /// Passes every text table to `paint`, which may colour the header line.
     #[must_use]
     pub fn painted(self, paint: fn(&str) -> String) -> Printer<W> {
         Printer { head: paint, ..self }
@@ -122,7 +122,7 @@ impl<W: Write + Send> Printer<W> {
         }
     }
 
-    /// Writes what is left (Parquet's footer).
+    /// Writes the end of the stream (Parquet's footer).
     ///
     /// # Errors
     /// The stream cannot be written.
@@ -134,7 +134,7 @@ impl<W: Write + Send> Printer<W> {
     }
 }
 
-/// The table's rows as comma-separated values, each name and text as [`safe::cell`] makes it.
+/// The table's rows as comma-separated values. Names and texts pass through [`safe::cell`].
 fn separated(table: &Table, header: bool) -> Result<Vec<u8>, csv::Error> {
     let mut rows = csv::Writer::from_writer(Vec::new());
     if header {

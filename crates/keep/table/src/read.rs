@@ -1,4 +1,4 @@
-//! Tables in: what [`crate::Printer`] wrote, or anything else of its formats.
+//! Reads tables: the output of [`crate::Printer`], or any other file of its formats.
 
 use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter};
@@ -12,23 +12,25 @@ use serde_json::Value;
 use crate::gathered::Gathered;
 use crate::{Budget, Error, Result, Table};
 
-/// Bytes of a file that are read at most.
+/// Maximum bytes that are read from a file.
 const MOST: u64 = 256 << 20;
 
 /// Memory for a cell while its column grows.
 const CELL: u64 = size_of::<Option<String>>() as u64;
 
-/// What a file of Parquet begins with.
+/// The magic number of a Parquet file.
 const PARQUET: &[u8] = b"PAR1";
 
 impl Table {
-    /// Reads a file of Parquet, JSON lines or comma-separated values, told apart by what it begins with. Values have a
-    /// line of names above them, or none: a first line of nothing but numbers is data, and the columns are named
-    /// `column 1`, `column 2`, … Lines that begin with `#` are comments. Numbers become [`crate::Type::Float`] where one of a
-    /// column is no unsigned integer; units and meanings come with Parquet only. Its name is the file's.
+    /// Reads a file of Parquet, JSON lines or comma-separated values. The first bytes decide which. Values
+    /// may have a header line of names. A first line with only numbers is data, and the columns are then
+    /// named `column 1`, `column 2`, … Lines that begin with `#` are comments. Numbers become
+    /// [`crate::Type::Float`] if a number of the column is not an unsigned integer. Only Parquet has units
+    /// and meanings. The table's name is the file's.
     ///
     /// # Errors
-    /// [`Error::Read`] names the file and what is wrong with it; it may be 256 MiB long and its lines 1 MiB.
+    /// [`Error::Read`] names the file and the fault; the limits are 256 MiB for the file and 1 MiB for a
+    /// line.
     pub fn read(path: &Path) -> Result<Table> {
         let wrong = |why: String| Error::Read { path: path.to_path_buf(), why };
         let bytes = ncpu_files::read(path, MOST).map_err(|e| wrong(e.to_string()))?;
@@ -39,10 +41,10 @@ impl Table {
         Table::from_bytes(&name, bytes).map_err(|e| wrong(e.to_string()))
     }
 
-    /// [`Table::read`] of what has been read already.
+    /// As [`Table::read`], for bytes already in memory.
     ///
     /// # Errors
-    /// The bytes are no table.
+    /// The bytes do not contain a table.
     pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Table> {
         let mut budget = Budget::for_bytes(bytes.len() as u64);
         let batch = match bytes.iter().find(|b| !b.is_ascii_whitespace()) {
@@ -70,7 +72,7 @@ fn separated(bytes: &[u8]) -> Result<RecordBatch> {
         return Err(empty());
     };
     let headless = first.iter().all(|name| name.trim().parse::<f64>().is_ok());
-    // Names stand between blanks where people wrote them.
+    // Blanks around names are ignored.
     let name = |(i, name): (usize, &str)| match headless {
         true => format!("column {}", i + 1),
         false => name.trim().to_string(),
@@ -97,17 +99,17 @@ fn json(bytes: &[u8], budget: &mut Budget) -> Result<RecordBatch> {
                 columns.len() - 1
             });
             let column = &mut columns[at].1;
-            // A key that comes late makes a column of empty cells.
+            // A key that first appears late needs empty cells for all rows before it.
             budget.take((rows.saturating_sub(column.len()) as u64 + 1) * CELL)?;
             if column.len() > rows {
                 let key = &columns[at].0;
-                return Err(text(format!("key `{key}` stands twice in object {}", rows + 1)));
+                return Err(text(format!("key `{key}` occurs twice in object {}", rows + 1)));
             }
             column.fill(rows);
             match value {
                 Value::Null => column.push(None),
                 Value::String(word) => column.push_text(word),
-                // A number, or what tables do not have, as it is written.
+                // A number, or a value that tables do not support, as written.
                 value => column.push(Some(value.to_string())),
             }
         }
@@ -129,7 +131,7 @@ impl<'de> Deserialize<'de> for Object {
         impl<'de> Visitor<'de> for Members {
             type Value = Object;
             fn expecting(&self, f: &mut Formatter) -> fmt::Result {
-                f.write_str("an object a line")
+                f.write_str("one object per line")
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
                 let mut members = Vec::new();
@@ -187,7 +189,7 @@ mod tests {
             assert_eq!(back.num_rows(), 2, "{format:?}");
             assert_eq!(back.text(0, "benchmark"), Some("a, \"b\""), "{format:?}");
             assert_eq!((back.int(0, "samples"), back.int(1, "samples")), (Some(7), None), "{format:?}");
-            // JSON has all durations in seconds.
+            // All durations in JSON are in seconds.
             let unit = if format == Format::Json { 1e-6 } else { 1.0 };
             assert_eq!(back.number(1, "time"), Some(2.25 * unit), "{format:?}");
             if format == Format::Parquet {
@@ -213,7 +215,7 @@ mod tests {
         assert_eq!(t.num_rows(), 3);
         assert_eq!(t.columns().iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["column 1", "column 2"]);
         assert_eq!((t.int(0, "column 1"), t.number(0, "column 2")), (Some(1), Some(10.0)));
-        // One word among the numbers makes names of them.
+        // One word among the numbers makes the line a header.
         assert_eq!(read(b"n,1,2\n3,4,5\n").unwrap().columns()[1].name, "1");
     }
 

@@ -1,19 +1,21 @@
-//! Text of others made safe for a terminal and a spreadsheet.
+//! Makes foreign text safe for a terminal and a spreadsheet.
 //!
-//! Names of processes, files, locks and symbols, arguments of commands and notes of recordings are chosen by whoever
-//! is observed. Printed as they are, they could move the cursor, set the window's title or turn the reading direction.
-//! [`line`] makes such a text one harmless line where it is put into a sentence; [`block`] is the last guard before
-//! the terminal, for text of several lines that `ncpu` composed; [`cell`] is for comma-separated values.
+//! Names of processes, files, locks and symbols, arguments of commands and notes of recordings come from the
+//! observed program. Printed unchanged, they could move the cursor, set the window's title or reverse the
+//! reading direction. [`line`] makes such a text one harmless line for use in a sentence; [`block`] is the
+//! last guard before the terminal, for text of several lines that `ncpu` composed; [`cell`] is for
+//! comma-separated values.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt::Write;
 
-/// Characters of foreign text that are shown at most; what follows is counted instead.
+/// Maximum characters of foreign text that are shown; the rest is only counted.
 pub const LONGEST: usize = 4096;
 
-/// Whether a character may not reach a terminal: controls (C0, DEL, C1), line and paragraph separators, marks that
-/// turn the reading direction, characters without a width that hide or join others, and noncharacters.
+/// Whether a character must not reach a terminal: controls (C0, DEL, C1), line and paragraph separators,
+/// marks that change the reading direction, zero-width characters that hide or join others, and
+/// noncharacters.
 pub fn is_unsafe(c: char) -> bool {
     if c.is_ascii() {
         return c.is_ascii_control();
@@ -26,8 +28,8 @@ pub fn is_unsafe(c: char) -> bool {
         || (c as u32) & 0xfffe == 0xfffe
 }
 
-/// Foreign text as one line: what [`is_unsafe`] names is written as in C (`\n`, `\x1b`, `\u202e`), and what is longer
-/// than [`LONGEST`] is cut.
+/// Foreign text as one line. The characters of [`is_unsafe`] are escaped as in C (`\n`, `\x1b`, `\u202e`),
+/// and text longer than [`LONGEST`] is cut.
 pub fn line(text: &str) -> Cow<'_, str> {
     let cut = text.len() > LONGEST && text.chars().nth(LONGEST).is_some();
     if !cut && !text.chars().any(is_unsafe) {
@@ -41,7 +43,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// [`line`] of at most `most` characters, with `...` for the rest.
+/// As [`line`], with at most `most` characters and `...` for the rest.
 pub fn cut(text: &str, most: usize) -> String {
     let safe = line(text);
     match safe.char_indices().nth(most) {
@@ -50,7 +52,7 @@ pub fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// [`line`] of bytes; those that are no UTF-8 are written `\xff`.
+/// As [`line`], for bytes; those that are not UTF-8 become `\xff`.
 pub fn bytes(text: &[u8]) -> String {
     let mut out = String::new();
     for chunk in text.utf8_chunks() {
@@ -69,12 +71,12 @@ pub fn bytes(text: &[u8]) -> String {
     }
 }
 
-/// [`line`] of a path or an argument.
+/// As [`line`], for a path or an argument.
 pub fn os(text: impl AsRef<OsStr>) -> String {
     bytes(text.as_ref().as_encoded_bytes())
 }
 
-/// Text of several lines, some of it foreign: as [`line`], but line ends stay and nothing is cut.
+/// Text of several lines with foreign parts: as [`line`], but line breaks stay and the text is not cut.
 pub fn block(text: &str) -> Cow<'_, str> {
     let bad = |c: char| c != '\n' && is_unsafe(c);
     if !text.chars().any(bad) {
@@ -87,8 +89,8 @@ pub fn block(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A text cell of comma-separated values: as [`line`] but whole, and a cell that a spreadsheet would take for a
-/// formula, one that begins with `=`, `+`, `-` or `@`, gets an apostrophe before it.
+/// A text cell of comma-separated values: as [`line`], but not cut. If a spreadsheet would take the cell for
+/// a formula because it begins with `=`, `+`, `-` or `@`, an apostrophe precedes it.
 pub fn cell(text: &str) -> Cow<'_, str> {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     if !formula && !text.chars().any(is_unsafe) {
@@ -102,7 +104,8 @@ pub fn cell(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// JSON with what [`is_unsafe`] names written `\u….`: the same values, for such characters stand only in its strings.
+/// JSON with the characters of [`is_unsafe`] written as `\u….`. The values stay the same, since such
+/// characters occur only in strings.
 pub fn json(text: &str) -> Cow<'_, str> {
     let bad = |c: char| c != '\n' && is_unsafe(c);
     if !text.chars().any(bad) {
@@ -149,7 +152,7 @@ mod tests {
 
     #[test]
     fn escapes_are_shown_not_sent() {
-        for (text, told) in [
+        for (text, expected) in [
             ("make -j 16", "make -j 16"),
             ("\x1b]2;own\x07\x1b[31m", "\\x1b]2;own\\x07\\x1b[31m"),
             ("a\nncpu: all is well\r", "a\\nncpu: all is well\\r"),
@@ -158,7 +161,7 @@ mod tests {
             ("tag \u{e0041} none \u{1ffff}", "tag \\ue0041 none \\u1ffff"),
             ("größe 漢字 λ", "größe 漢字 λ"),
         ] {
-            assert_eq!(line(text), told);
+            assert_eq!(line(text), expected);
         }
         assert_eq!(bytes(b"caf\xe9 \x1b[m \xff"), "caf\\xe9 \\x1b[m \\xff");
         assert_eq!(os(std::path::Path::new("/tmp/\u{85}x")), "/tmp/\\x85x");
@@ -175,7 +178,7 @@ mod tests {
 
     #[test]
     fn formulas_are_text() {
-        for (text, told) in [
+        for (text, expected) in [
             ("=1+1", "'=1+1"),
             ("+a", "'+a"),
             ("-5", "'-5"),
@@ -185,7 +188,7 @@ mod tests {
             ("a=b", "a=b"),
             ("", ""),
         ] {
-            assert_eq!(cell(text), told);
+            assert_eq!(cell(text), expected);
         }
     }
 

@@ -1,8 +1,8 @@
 //! `-k`, `-A`, `-m` and `--top`: sort, quantile bands, means, the first rows.
 //!
-//! The semantics are those of Solaris 11.1 `mpstat -k intr -A 4 -m 10 5`: rows are sorted by a
-//! metric, highest first, divided into N bands of equal size, and each band becomes one row: sums
-//! of counts and times (or, with `-m`, means), and means of shares and gauges always.
+//! The semantics are those of Solaris 11.1 `mpstat -k intr -A 4 -m 10 5`: rows are sorted by a metric,
+//! highest first, and divided into N bands of equal size. Each band becomes one row with sums of counts and
+//! times (or, with `-m`, means). Shares and gauges are always averaged.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -13,21 +13,21 @@ use arrow_array::{Array, ArrayRef, Float64Array, StringArray, UInt64Array};
 
 use crate::{Cell, Column, Error, Kind, Result, Table, Type, Unit, objects};
 
-/// A column to sort by, and which way.
+/// The column and direction of a sort.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SortKey {
     /// The column's name.
     pub column: String,
-    /// Lowest first; otherwise numbers go highest first and words in order.
+    /// Lowest first [default: numbers highest first, text ascending].
     pub ascending: bool,
-    /// Words go backwards.
+    /// Text in descending order.
     pub backwards: bool,
 }
 
 impl FromStr for SortKey {
     type Err = std::convert::Infallible;
 
-    /// `COLUMN`, `COLUMN:asc`, or `COLUMN:desc`, by which words go backwards.
+    /// `COLUMN`, `COLUMN:asc`, or `COLUMN:desc`, which sorts text in descending order.
     fn from_str(s: &str) -> Result<SortKey, Self::Err> {
         let (column, ascending, backwards) = match (s.strip_suffix(":asc"), s.strip_suffix(":desc")) {
             (Some(column), _) => (column, true, false),
@@ -38,7 +38,7 @@ impl FromStr for SortKey {
     }
 }
 
-/// What the user asked to see of a table.
+/// The user's selection from a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Select {
     /// `-k COLUMN`.
@@ -52,19 +52,18 @@ pub struct Select {
 }
 
 impl Select {
-    /// Checks that a table of these columns can be sorted so, before there is one.
+    /// Checks before any table exists that a table of these columns can be sorted this way.
     ///
     /// # Errors
-    /// The column to sort by is not among them, or a number is 0.
+    /// The sort column is missing, or a number is 0.
     pub fn check(&self, columns: &[Column], table: &str) -> Result<()> {
         self.apply(Table::builder(table, columns).finish()).map(|_| ())
     }
 
-    /// Sorts, bands and cuts.
+    /// Sorts, forms bands and limits the rows.
     ///
     /// # Errors
-    /// A column that is not there, bands without a column to sort by, `-m` without bands, or zero
-    /// bands or rows.
+    /// An unknown column, bands without a sort column, `-m` without bands, or zero bands or rows.
     pub fn apply(&self, table: Table) -> Result<Table> {
         if self.bands == Some(0) {
             return Err(Error::Zero("-A"));
@@ -93,11 +92,11 @@ fn sort(table: &Table, key: &SortKey) -> Result<Table> {
     let at = table.index(&key.column)?;
     let descending = key.backwards || (!key.ascending && table.columns()[at].ty != Type::Text);
     let mut rows: Vec<usize> = (0..table.num_rows()).collect();
-    // A stable sort: ties keep their order.
+    // A stable sort: equal rows keep their order.
     rows.sort_by(|&a, &b| {
         let (a, b) = (table.cell(a, at), table.cell(b, at));
         let order = match (a, b) {
-            // What is not known comes last, whichever way.
+            // Unknown values are last in both directions.
             (Cell::Null, _) | (_, Cell::Null) => return (a == Cell::Null).cmp(&(b == Cell::Null)),
             (Cell::Int(a), Cell::Int(b)) => a.cmp(&b),
             (Cell::Float(a), Cell::Float(b)) => a.total_cmp(&b),
@@ -110,7 +109,7 @@ fn sort(table: &Table, key: &SortKey) -> Result<Table> {
     table.rows(&rows)
 }
 
-/// The rows of band `i` of `n`: sizes differ by at most one, as `rows × i / n` divides them.
+/// The rows of band `i` of `n`, from `rows × i / n` on: band sizes differ by at most one.
 fn band_range(rows: usize, n: usize, i: usize) -> std::ops::Range<usize> {
     rows * i / n..rows * (i + 1) / n
 }
@@ -118,16 +117,16 @@ fn band_range(rows: usize, n: usize, i: usize) -> std::ops::Range<usize> {
 fn bands(table: &Table, n: usize, mean: bool) -> Result<Table> {
     let n = n.min(table.num_rows().max(1));
     let ranges: Vec<Vec<usize>> = (0..n).map(|i| band_range(table.num_rows(), n, i).collect()).collect();
-    let label = Column::text("band", "which band of the sorted rows, of how many");
+    let label = Column::text("band", "number of the band among the sorted rows, and the number of bands");
     let labels = StringArray::from_iter_values((1..=n).map(|i| format!("{i}/{n}")));
     merge(table, (label, Arc::new(labels)), &ranges, mean)
 }
 
 impl Table {
-    /// The rows in whose cells all these words are, whatever their case.
+    /// The rows whose cells contain all these words, ignoring case.
     ///
     /// # Errors
-    /// Arrow refuses the columns.
+    /// Arrow rejects the columns.
     pub fn with_words(&self, words: &str) -> Result<Table> {
         let words = words.to_lowercase();
         let words: Vec<&str> = words.split_whitespace().collect();
@@ -150,16 +149,21 @@ impl Table {
         self.rows(&(0..self.num_rows()).filter(has_all).collect::<Vec<_>>())
     }
 
-    /// One row for each value of `key`, in its order, merging the rows that have it as `-A` merges
-    /// those of a band: sums of counts and times (or, with `mean`, means), and means of shares and
-    /// gauges always. Rows for which `of` knows no value are merged into a last row without one.
+    /// One row for each value of `key`, in order of the values. Rows with the same value are merged as in a
+    /// band of `-A`: sums of counts and times (or, with `mean`, means); shares and gauges are always
+    /// averaged. Rows for which `value_of` returns `None` are merged into a last row without a value.
     ///
     /// # Errors
-    /// Arrow refuses the columns.
-    pub fn merge_by(&self, key: Column, of: impl Fn(usize) -> Option<u64>, mean: bool) -> Result<Table> {
+    /// Arrow rejects the columns.
+    pub fn merge_by(
+        &self,
+        key: Column,
+        value_of: impl Fn(usize) -> Option<u64>,
+        mean: bool,
+    ) -> Result<Table> {
         let mut groups: BTreeMap<(bool, Option<u64>), Vec<usize>> = BTreeMap::new();
         for row in 0..self.num_rows() {
-            let value = of(row);
+            let value = value_of(row);
             groups.entry((value.is_none(), value)).or_default().push(row);
         }
         let keys = UInt64Array::from_iter(groups.keys().map(|(_, value)| *value));
@@ -169,13 +173,13 @@ impl Table {
 
 /// A row for each group of rows, named by `label`.
 fn merge(table: &Table, label: (Column, ArrayRef), groups: &[Vec<usize>], mean: bool) -> Result<Table> {
-    let mut columns = vec![label.0, Column::int("rows", Unit::None, Kind::Gauge, "rows put together")];
+    let mut columns = vec![label.0, Column::int("rows", Unit::None, Kind::Gauge, "number of merged rows")];
     let mut arrays: Vec<ArrayRef> =
         vec![label.1, Arc::new(UInt64Array::from_iter_values(groups.iter().map(|r| r.len() as u64)))];
     for (i, column) in table.columns().iter().enumerate() {
         let array = table.batch().column(i);
         match (column.kind, column.ty) {
-            // The name of rows put together is the set of their names.
+            // The name of merged rows is the set of their names.
             (Kind::Key, Type::Int) => {
                 let ids = array.as_any().downcast_ref::<UInt64Array>().expect("type checked");
                 columns.push(Column::text(&column.name, &column.meaning));
@@ -193,7 +197,7 @@ fn merge(table: &Table, label: (Column, ArrayRef), groups: &[Vec<usize>], mean: 
                         r.iter().filter(|&&j| names.is_valid(j)).map(|&j| names.value(j)).collect();
                     set.sort_unstable();
                     set.dedup();
-                    // A list of names is longer than any line.
+                    // A full list of names would be longer than any line.
                     match set[..] {
                         [] => String::new(),
                         [one] => one.to_string(),

@@ -1,6 +1,6 @@
-//! Bytes as people read them.
+//! Prints sizes in bytes for people.
 
-/// Binary multiples as `lgrpinfo` writes them, for columns: 128G, 3.9G, 774M, 512B.
+/// Binary multiples as in `lgrpinfo`, for columns: 128G, 3.9G, 774M, 512B.
 pub fn compact(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["B", "K", "M", "G", "T", "P", "E"];
     let (mut n, mut unit) = (bytes as f64, 0);

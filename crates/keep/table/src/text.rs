@@ -6,23 +6,23 @@ use arrow_array::{Array, Float64Array, StringArray, UInt64Array};
 
 use crate::{Column, Kind, Table, Type, Unit, objects, safe, size, width};
 
-/// The least a text column is squeezed to before the line is let run over.
+/// Minimum width of a text column; below it the line exceeds the terminal.
 const MIN_TEXT: usize = 7;
 
-/// How a table is put on lines.
+/// The layout of a table.
 #[derive(Clone, Copy)]
 struct Layout {
     /// Blanks between columns.
     gap: usize,
     /// Units follow the names.
     units: bool,
-    /// To how many characters names may be cut and still tell something.
+    /// Minimum length of a cut name that is still recognisable.
     legible: usize,
 }
 
 const WIDE: Layout = Layout { gap: 2, units: true, legible: 22 };
 
-/// What gives way, one after the other, until a table fits.
+/// The steps that narrow a table, tried in order until it fits.
 const STEPS: [Step; 8] = [
     Step::Leave(|kind| matches!(kind, Kind::Mean | Kind::Peak)),
     Step::Lay(Layout { gap: 1, units: false, legible: 22 }),
@@ -35,15 +35,15 @@ const STEPS: [Step; 8] = [
 ];
 
 enum Step {
-    /// Columns of such a kind are left out, last first.
+    /// Omit columns of such a kind, last first.
     Leave(fn(Kind) -> bool),
-    /// It is laid out more tightly.
+    /// Use a tighter layout.
     Lay(Layout),
 }
 
-/// Renders a table as aligned text, at most `width` columns wide where its text columns can be
-/// shortened that far; a shortened cell ends in `…`. Numbers are never cut; where names would be cut
-/// beyond recognition, columns of means and peaks, last first, give way, then units and blanks, then counts.
+/// Renders a table as aligned text of at most `width` columns, provided that its text columns can be
+/// shortened enough. A shortened cell ends in `…`. Numbers are never cut. If names would become
+/// unrecognisable, columns of means and peaks are omitted, last first, then units and blanks, then counts.
 pub fn render(table: &Table, width: usize) -> String {
     let mut shown = table.clone();
     let mut layout = WIDE;
@@ -53,7 +53,7 @@ pub fn render(table: &Table, width: usize) -> String {
             Step::Lay(tighter) => layout = *tighter,
             Step::Leave(gives_way) => {
                 while least_width(&shown, layout) > width {
-                    // The first column that is no key stays: without it there would be nothing to see.
+                    // The first column that is not a key stays: otherwise the table would show no values.
                     let first = shown.columns().iter().position(|c| c.kind != Kind::Key);
                     let last = shown.columns().iter().rposition(|c| gives_way(c.kind) && c.ty != Type::Text);
                     let Some(at) = last.filter(|at| Some(*at) != first) else { break };
@@ -70,7 +70,7 @@ pub fn render(table: &Table, width: usize) -> String {
     render_all(&shown, width, layout)
 }
 
-/// The narrowest a table can be with names still to be recognised.
+/// The minimum width of a table with recognisable names.
 fn least_width(table: &Table, layout: Layout) -> usize {
     let wide = |c: usize, column: &Column| {
         let cells = format_column(table, c);
@@ -118,7 +118,7 @@ fn render_all(table: &Table, width: usize, layout: Layout) -> String {
     out
 }
 
-/// The name with its unit where the name does not tell it: `elapsed s`, `usr %`.
+/// The name, with its unit if the name does not include it: `elapsed s`, `usr %`.
 fn head(column: &Column, layout: Layout) -> String {
     let symbol = column.unit.symbol();
     let name = safe::line(&column.name);
@@ -131,7 +131,7 @@ fn head(column: &Column, layout: Layout) -> String {
     }
 }
 
-/// Takes the excess from the widest text column until the line fits or nothing is left to take.
+/// Narrows the widest text columns until the line fits or no column can be narrowed.
 fn squeeze(widths: &mut [usize], columns: &[Column], width: usize, gap: usize) {
     loop {
         let line: usize = widths.iter().sum::<usize>() + gap * widths.len().saturating_sub(1);
@@ -141,7 +141,7 @@ fn squeeze(widths: &mut [usize], columns: &[Column], width: usize, gap: usize) {
         let widest = (0..widths.len()).filter(|&c| columns[c].ty == Type::Text).max_by_key(|&c| widths[c]);
         match widest {
             Some(c) if widths[c] > MIN_TEXT => {
-                // Level with the next widest first, so that two long columns share the loss.
+                // Down to the next widest first, so that two long columns are shortened equally.
                 let next = (0..widths.len())
                     .filter(|&d| d != c && columns[d].ty == Type::Text && widths[d] < widths[c])
                     .map(|d| widths[d])

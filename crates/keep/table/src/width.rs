@@ -1,4 +1,4 @@
-//! Columns of a terminal that text takes: none for marks that combine, two for wide characters.
+//! Terminal columns of text: zero for combining marks, two for wide characters.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -7,7 +7,7 @@ pub fn columns(text: &str) -> usize {
     if text.is_ascii() { text.len() } else { text.width() }
 }
 
-/// A text of at most `width` columns: its start, and `…` for the rest.
+/// A text of at most `width` columns: its start, with `…` for the rest.
 pub fn start(text: &str, width: usize) -> String {
     if columns(text) <= width {
         return text.into();
@@ -39,7 +39,7 @@ pub fn end(text: &str, width: usize) -> String {
     format!("…{}", &text[kept..])
 }
 
-/// Exactly `width` columns: [`start`] and blanks.
+/// Exactly `width` columns: [`start`] padded with blanks.
 pub fn filled(text: &str, width: usize) -> String {
     let mut out = start(text, width);
     out.extend(std::iter::repeat_n(' ', width.saturating_sub(columns(&out))));

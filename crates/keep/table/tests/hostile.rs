@@ -1,16 +1,16 @@
-//! Files that take much more memory than they have bytes: refused before it is taken.
+//! Files that would take much more memory than their size are refused before the memory is allocated.
 
 mod bomb;
 
 use bomb::{Bomb, varint};
 use ncpu_table::Table;
 
-/// The message with which a file is refused.
+/// The error message of a refused file.
 fn refused(bomb: &Bomb) -> String {
     Table::from_bytes("t", bomb.file("t")).expect_err("it is refused").to_string()
 }
 
-/// The most memory that this process has had, in MiB.
+/// Peak memory of this process in MiB.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
@@ -34,13 +34,13 @@ fn claims_of_a_file_are_checked_before_memory_is_taken() {
     assert!(e.contains("a page is longer than 64 MiB"), "{e}");
     let e = refused(&Bomb { entries: 1 << 30, ..Bomb::texts(9, 3) });
     assert!(e.contains("a dictionary is shorter than it says"), "{e}");
-    // Lengths of texts, of which the header claims 2^40.
+    // Lengths of texts; the header claims 2^40.
     let page = [varint(128), varint(4), varint(1 << 40), varint(0)].concat();
     let e = refused(&Bomb { encoding: 6, page: Some(page), ..Bomb::texts(9, 3) });
     assert!(e.contains("its encoding is not supported"), "{e}");
     let e = refused(&Bomb { depth: 500_000, ..Bomb::floats(9) });
     assert!(e.contains("nest too deep"), "{e}");
-    // A column in which each row adds a key.
+    // A column for which each row adds a key.
     let rows: String = (0..20_000).map(|i| format!("{{\"k{i}\":1}}\n")).collect();
     let e = Table::from_bytes("t", rows.into_bytes()).expect_err("2*10^8 cells").to_string();
     assert!(e.contains("of memory"), "{e}");

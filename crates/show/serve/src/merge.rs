@@ -51,7 +51,7 @@ pub fn sums(about: &Manifest, intervals: &[Arc<Held>], name: &str) -> Result<Opt
                         return Ok(some(about, intervals, &|table| table == name)?.tables.remove(name));
                     }
                     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-                    none.insert(Groups::of(&table, &keys)?)
+                    none.insert(Groups::new(&table, &keys)?)
                 }
             };
             groups.add(&table)?;

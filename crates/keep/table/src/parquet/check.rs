@@ -1,6 +1,7 @@
-//! Checks files of Parquet before they are decoded. The `parquet` crate allocates the sizes that a file claims, for each
-//! page and dictionary, and descends into schemas as deep as they are; so those are read here first. Their headers are
-//! structures in Thrift's compact protocol (<https://github.com/apache/parquet-format>).
+//! Checks Parquet files before they are decoded. The `parquet` crate allocates the sizes that a file claims
+//! for each page and dictionary, and recurses as deep as the schema nests. So this module reads those values
+//! first. The headers are structures in Thrift's compact protocol
+//! (<https://github.com/apache/parquet-format>).
 
 use std::ops::Range;
 
@@ -11,23 +12,23 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 
 use crate::{Budget, Error, Result};
 
-/// Bytes that a page may have once it is decompressed. Writers begin a new page at 1 MiB.
+/// Maximum bytes of a decompressed page. Writers begin a new page at 1 MiB.
 const PAGE: i64 = 64 << 20;
 
-/// Entries of a dictionary. Writers stop at 1 MiB of them.
+/// Maximum entries of a dictionary. Writers stop at 1 MiB of entries.
 const ENTRIES: i64 = 4 << 20;
 
-/// Columns and groups of columns in a schema, and how deep they may nest.
+/// Maximum number of columns and column groups in a schema, and their maximum nesting depth.
 const NODES: usize = 1 << 16;
 const DEPTH: usize = 16;
 
 /// Memory for each byte of a file's metadata.
 const METADATA: u64 = 32;
 
-/// How deep structures without a meaning here may nest.
+/// Maximum nesting depth of skipped structures.
 const SKIPPED: u32 = 32;
 
-/// A file whose metadata was checked.
+/// A file with checked metadata.
 pub(super) struct Checked {
     pub reader: SerializedFileReader<Bytes>,
     bytes: Bytes,
@@ -55,7 +56,7 @@ impl Checked {
         Ok(rows)
     }
 
-    /// Checks the pages of a column, and takes what they are decompressed to out of the budget.
+    /// Checks the pages of a column, and takes their decompressed size out of the budget.
     pub fn pages(&self, group: usize, column: usize, budget: &mut Budget) -> Result<()> {
         let group = self.reader.metadata().row_group(group);
         let column = group.column(column);
@@ -75,7 +76,7 @@ impl Checked {
                 .ok_or_else(|| of("a page lies outside of the file"))?;
             match page.kind {
                 Kind::Dictionary => {
-                    // A text has its length before it, numbers are no shorter.
+                    // A text is preceded by its length; numbers are at least as long as that.
                     let most = match column.column_type() {
                         Physical::FIXED_LEN_BYTE_ARRAY => page.uncompressed,
                         _ => page.uncompressed / 4,
@@ -116,7 +117,7 @@ fn footer(bytes: &[u8]) -> Option<&[u8]> {
     rest.get(begin..)
 }
 
-/// The bytes of a column. The reader takes the same ones.
+/// The bytes of a column. The reader takes the same bytes.
 fn chunk<'a>(bytes: &'a [u8], column: &ColumnChunkMetaData) -> Option<&'a [u8]> {
     let begin = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
     let begin = usize::try_from(begin).ok()?;
@@ -132,7 +133,7 @@ fn schema(footer: &[u8]) -> Option<()> {
             return thrift.skip(ty, SKIPPED);
         }
         let (ty, count) = thrift.list()?;
-        // One schema, of structures.
+        // A single schema, made of structures.
         (nodes.is_none() && ty == Thrift::STRUCT && count <= NODES).then_some(())?;
         let mut children = Vec::new();
         for _ in 0..count {
@@ -149,7 +150,7 @@ fn schema(footer: &[u8]) -> Option<()> {
         nodes = Some(children);
         Some(())
     })?;
-    // How many nodes are to come at each depth.
+    // Number of nodes still to come at each depth.
     let mut open: Vec<usize> = Vec::new();
     for children in nodes? {
         while open.last() == Some(&0) {
@@ -180,7 +181,7 @@ struct Page {
 enum Kind {
     Data,
     Dictionary,
-    /// An index, which is passed over.
+    /// An index, which is skipped.
     Other,
 }
 
@@ -216,7 +217,7 @@ impl Page {
         Some(Page { kind, uncompressed: fields[2]?, compressed: fields[3]?, values, encoding })
     }
 
-    /// Whether its encoding holds no lengths of its own that the decoder would allocate.
+    /// Whether the encoding has no embedded lengths that the decoder would allocate.
     fn decodes(&self) -> bool {
         let known = [
             Encoding::PLAIN,
@@ -230,7 +231,7 @@ impl Page {
     }
 }
 
-/// Sets a field that a structure has once.
+/// Sets a field that a structure may contain once.
 fn once<T>(field: &mut Option<T>, value: T) -> Option<()> {
     field.replace(value).is_none().then_some(())
 }
@@ -274,11 +275,11 @@ impl Thrift<'_> {
             15 => usize::try_from(self.varint()?).ok()?,
             short => short.into(),
         };
-        // Each takes a byte at least.
+        // Each element takes at least one byte.
         (count <= self.0.len()).then_some((head & 15, count))
     }
 
-    /// Hands the number and the type of each field of a structure on; `field` reads its value.
+    /// Passes the number and the type of each field of a structure to `field`, which reads the value.
     fn fields(&mut self, mut field: impl FnMut(i16, u8, &mut Self) -> Option<()>) -> Option<()> {
         let mut id = 0i16;
         loop {
@@ -301,7 +302,7 @@ impl Thrift<'_> {
             Some(())
         };
         match ty {
-            // Truth values of fields are their types.
+            // The type of a Boolean field is its value.
             1 | 2 => Some(()),
             3 => bytes(1),
             4..=6 => self.varint().map(|_| ()),
@@ -329,7 +330,7 @@ impl Thrift<'_> {
         }
     }
 
-    /// Passes over an element of a list: truth values of those take a byte.
+    /// Skips an element of a list. Booleans take a byte there.
     fn element(&mut self, ty: u8, depth: u32) -> Option<()> {
         match ty {
             1 | 2 => self.byte().map(|_| ()),

@@ -1,5 +1,5 @@
-//! Tables as Parquet, by the columns of the `parquet` crate: its readers and writers of Arrow arrays know every type
-//! and every nesting there is, which is a fifth of the program for the three types that tables have.
+//! Tables as Parquet, with the column interface of the `parquet` crate. The Arrow readers and writers of that
+//! crate support every type and nesting, which would be a fifth of the program; tables need three types.
 
 mod check;
 mod read;
@@ -9,5 +9,6 @@ pub use read::Groups as ParquetGroups;
 pub use read::{read, texts};
 pub use write::{Style as ParquetStyle, Writer as ParquetWriter};
 
-/// The key of the file's metadata under which other readers look for the Arrow schema, and in it for what columns mean.
+/// The metadata key under which other readers look for the Arrow schema, which contains the meanings of
+/// columns.
 const ARROW_SCHEMA: &str = "ARROW:schema";

@@ -1,4 +1,4 @@
-//! Tables in: ours, and those of others as far as they hold numbers and texts.
+//! Reads tables, including Parquet files of other tools if they contain numbers and texts.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -24,15 +24,17 @@ use crate::{Budget, Column, Error, Kind, Result, Table, Type, Unit};
 /// Rows that are decoded at a time.
 const ROWS: usize = 8192;
 
-/// Memory for a cell, beside its text: 64 bits, and one that says whether it has a value.
+/// Memory for a cell besides its text: 64 bits and a validity bit, rounded up.
 const NUMBER: u64 = 9;
 
-/// Reads the columns of a file of Parquet whose names are wanted. Its own columns come back as they were; of others,
-/// integers are unsigned ones where none is negative, other numbers floats, truth values texts, and dates and times the
-/// number that is stored. Without `meanings` the table has no units, kinds and meanings, which take long to read where there are few rows.
+/// Reads the wanted columns of a Parquet file. Columns written by `ncpu` are restored exactly. Of other
+/// files, integers are unsigned if none is negative, other numbers are floats, Booleans are texts, and dates
+/// and times are the stored numbers. Without `meanings` the table has no units, kinds and meanings, which
+/// take long to read compared with a few rows.
 ///
 /// # Errors
-/// It is not a file of Parquet, has lists, structures or bytes, another number of rows, or takes more than the budget.
+/// The file is not Parquet, has lists, structures or bytes, has another number of rows, or exceeds the
+/// budget.
 pub fn read(
     name: &str,
     bytes: Vec<u8>,
@@ -54,7 +56,7 @@ pub fn read(
     })
 }
 
-/// The rows of a file of Parquet, a row group at a time, without units, kinds and meanings.
+/// The rows of a Parquet file, one row group at a time, without units, kinds and meanings.
 pub struct Groups {
     name: String,
     file: Checked,
@@ -63,10 +65,10 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Begins to read a file.
+    /// Opens a file.
     ///
     /// # Errors
-    /// It is no such file.
+    /// The file is not Parquet.
     pub fn open(name: &str, bytes: Vec<u8>) -> Result<Groups> {
         let length = bytes.len() as u64;
         let file = guarded(|| Checked::open(bytes, &mut Budget::for_bytes(length)))?;
@@ -80,18 +82,18 @@ impl Iterator for Groups {
     fn next(&mut self) -> Option<Result<Table>> {
         let at = self.next;
         self.next += 1;
-        // Row groups are held one at a time.
+        // One row group is in memory at a time.
         let mut budget = Budget::for_bytes(self.bytes);
         let read = || decoded(&self.name, &self.file, at..at + 1, |_| true, false, &mut budget);
         (at < self.file.reader.num_row_groups()).then(|| guarded(read))
     }
 }
 
-/// The different texts of a column of a file of Parquet, in no order. Where the file has a dictionary of them, rows are
-/// not decoded.
+/// The distinct texts of a Parquet column, in any order. If the file has a dictionary of them, rows are not
+/// decoded.
 ///
 /// # Errors
-/// It is no such file, or has no such column of texts.
+/// The file is not Parquet, or has no such column of texts.
 pub fn texts(bytes: Vec<u8>, column: &str) -> Result<HashSet<String>> {
     let mut budget = Budget::for_bytes(bytes.len() as u64);
     guarded(|| {
@@ -116,7 +118,7 @@ pub fn texts(bytes: Vec<u8>, column: &str) -> Result<HashSet<String>> {
     })
 }
 
-/// The dictionary of a column of texts; nothing where some of its values stand outside of one.
+/// The dictionary of a text column; `None` if some of its values are outside the dictionary.
 fn words(group: &dyn RowGroupReader, column: usize) -> Result<Option<Vec<String>>> {
     let mut pages = group.get_column_page_reader(column)?;
     let mut words = None;
@@ -158,17 +160,17 @@ fn wrong(why: String) -> Error {
     Error::Foreign(why)
 }
 
-/// Some row groups of a file; with units, kinds and meanings where they are to be told.
+/// Decodes some row groups of a file, with units, kinds and meanings if requested.
 fn decoded(
     name: &str,
     file: &Checked,
     groups: Range<usize>,
     wanted: impl Fn(&str) -> bool,
-    told: bool,
+    with_meanings: bool,
     budget: &mut Budget,
 ) -> Result<Table> {
     let meta = file.reader.metadata().file_metadata();
-    let mut meanings = if told { meanings(meta) } else { HashMap::new() };
+    let mut meanings = if with_meanings { meanings(meta) } else { HashMap::new() };
     let described = meta.schema_descr().columns().iter().enumerate();
     let described: Vec<_> = described.filter(|(_, c)| wanted(c.path().parts()[0].as_str())).collect();
     let mut columns = described.iter().map(|(_, c)| Decoded::new(c)).collect::<Result<Vec<_>>>()?;
@@ -190,7 +192,7 @@ fn decoded(
             (Column { name: described.name().into(), ty, unit, kind, meaning }, array)
         })
         .unzip();
-    match told {
+    match with_meanings {
         true => Table::from_parts(name, columns, arrays),
         false => Table::of_cells(name, columns, arrays),
     }
@@ -199,39 +201,39 @@ fn decoded(
 /// Unit, kind and meaning of a column.
 type Meaning = (Unit, Kind, String);
 
-/// Those of a column of which nothing is told.
+/// For columns without metadata.
 fn of_others() -> Meaning {
     (Unit::from_symbol(""), Kind::from_word(""), String::new())
 }
 
-/// What the file's Arrow schema says of each column; nothing where it has none that can be read.
+/// The metadata of each column in the file's Arrow schema; empty if there is no readable schema.
 fn meanings(meta: &FileMetaData) -> HashMap<String, Meaning> {
     let found = || {
         let pairs = meta.key_value_metadata()?;
         let text = pairs.iter().find(|pair| pair.key == ARROW_SCHEMA)?.value.as_ref()?;
         let bytes = BASE64_STANDARD.decode(text).ok()?;
-        // Older writers have the message without a marker before its length.
+        // Older writers omit the marker before the length of the message.
         let message = bytes.strip_prefix(&[0xff; 4]).unwrap_or(&bytes).get(4..)?;
         let message = arrow_ipc::root_as_message(message).ok()?;
         let fields = message.header_as_schema()?.fields()?;
         let of = |field: arrow_ipc::Field| {
-            let mut told = of_others();
+            let mut meaning = of_others();
             for pair in field.custom_metadata()? {
                 match (pair.key()?, pair.value()?) {
-                    ("unit", symbol) => told.0 = Unit::from_symbol(symbol),
-                    ("kind", word) => told.1 = Kind::from_word(word),
-                    ("meaning", text) => told.2 = text.into(),
+                    ("unit", symbol) => meaning.0 = Unit::from_symbol(symbol),
+                    ("kind", word) => meaning.1 = Kind::from_word(word),
+                    ("meaning", text) => meaning.2 = text.into(),
                     _ => {}
                 }
             }
-            Some((field.name()?.to_string(), told))
+            Some((field.name()?.to_string(), meaning))
         };
         Some(fields.iter().filter_map(of).collect())
     };
     found().unwrap_or_default()
 }
 
-/// What the stored values of a column are.
+/// The interpretation of a column's stored values.
 #[derive(Clone, Copy)]
 enum Stored {
     Text,
@@ -239,7 +241,7 @@ enum Stored {
     Unsigned,
     Signed,
     Float,
-    /// Whole numbers, of which so many are one.
+    /// Integers to be divided by this number.
     Decimal(f64),
     /// Only nulls.
     Nothing,
@@ -380,7 +382,7 @@ impl Decoded {
     }
 }
 
-/// Hands every cell of a column chunk on, `None` where it is null.
+/// Passes every cell of a column chunk to `cell`, `None` for null.
 fn each<T: DataType>(
     mut reader: ColumnReaderImpl<T>,
     nullable: i16,

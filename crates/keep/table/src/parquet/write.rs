@@ -1,4 +1,4 @@
-//! Tables out.
+//! Writes tables.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -20,38 +20,38 @@ use parquet::schema::types::Type as Node;
 use super::ARROW_SCHEMA;
 use crate::{Result, Table, Type};
 
-/// Rows of a row group: few enough to be held before they are written.
+/// Rows of a row group: few enough to be buffered before they are written.
 const ROWS: usize = 1 << 17;
 /// Bytes of text of a row group.
 const TEXT: usize = 64 << 20;
-/// The same of a recording, and bytes of its numbers: it may be finished beside an observation that goes on for ever, whose
-/// memory is to stay small.
+/// The same for recordings, together with the bytes of their numbers. A recording may be finished during an
+/// endless observation, which must stay small in memory.
 const RECORDING: usize = 4 << 20;
-/// What a number that waits takes, with whether it is known.
+/// Memory of a buffered number and its validity.
 const NUMBER: usize = 16;
 
 /// How a file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// As recordings have it: packed by Snappy, whole numbers unsigned.
+    /// For recordings: Snappy compression, unsigned integers.
     Recording,
-    /// For query engines, of which many know signed numbers alone: packed by zstd, whole numbers signed. Numbers from
-    /// 2^63 on are refused.
+    /// For query engines, many of which support only signed integers: zstd compression, signed integers.
+    /// Numbers from 2^63 on are refused.
     Engines,
 }
 
-/// Writes tables of the same columns one behind the other into one file.
+/// Writes successive tables with the same columns into one file.
 pub struct Writer<W: Write + Send> {
     file: SerializedFileWriter<W>,
     columns: Vec<Cells>,
     style: Style,
-    /// Rows and bytes of text of a row group.
+    /// Maximum rows and bytes of text of a row group.
     most: (usize, usize),
     rows: usize,
     text: usize,
 }
 
-/// Cells of a column that wait for their row group: the values, and for each row 1 where it has one.
+/// Buffered cells of a column: the values, and the validity (1: valid) of each row.
 enum Cells {
     Text(Vec<ByteArray>, Vec<i16>),
     Int(Vec<i64>, Vec<i16>),
@@ -59,7 +59,7 @@ enum Cells {
 }
 
 impl<W: Write + Send> Writer<W> {
-    /// Begins a file with the columns of `first`, whose rows are not yet written.
+    /// Starts a file with the columns of `first`, without writing its rows.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -67,7 +67,7 @@ impl<W: Write + Send> Writer<W> {
         Writer::styled(out, first, Style::Recording)
     }
 
-    /// [`Writer::new`] in another style.
+    /// As [`Writer::new`], with a style.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -106,7 +106,7 @@ impl<W: Write + Send> Writer<W> {
         Ok(Writer { file, columns, style, most, rows: 0, text: 0 })
     }
 
-    /// Adds the rows of a table, which has the columns of the first.
+    /// Adds the rows of a table with the columns of the first one.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -132,7 +132,7 @@ impl<W: Write + Send> Writer<W> {
         Ok(())
     }
 
-    /// Writes what is left, and the footer; where it was written to.
+    /// Writes the remaining rows and the footer. Returns the underlying writer.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -167,14 +167,14 @@ impl Cells {
         }
     }
 
-    /// Adds an array's cells; yields the bytes of text they hold.
+    /// Appends an array's cells. Returns the bytes of their text.
     fn extend(&mut self, array: &dyn Array) -> Result<usize> {
         let any = array.as_any();
         let valid = |row: &usize| array.is_valid(*row);
         let (known, text) = match self {
             Cells::Text(values, known) => {
                 let texts = any.downcast_ref::<StringArray>().ok_or_else(other)?;
-                // One copy for all cells, of which each is a part.
+                // One copy for all cells; each cell is a part of it.
                 let base = texts.value_offsets().first().map_or(0, |&o| o as usize);
                 let end = texts.value_offsets().last().map_or(0, |&o| o as usize);
                 let bytes = Bytes::copy_from_slice(&texts.value_data()[base..end]);
@@ -202,7 +202,7 @@ impl Cells {
 }
 
 fn other() -> ParquetError {
-    ParquetError::General("a table has a column of another type than the file's".into())
+    ParquetError::General("a table has a column whose type differs from the file's".into())
 }
 
 fn column<T: Stored, W: Write + Send>(
@@ -218,7 +218,7 @@ fn column<T: Stored, W: Write + Send>(
     Ok(())
 }
 
-/// The schema with signed whole numbers.
+/// The schema with signed integers.
 fn signed(schema: &Schema) -> Schema {
     let field = |field: &Arc<Field>| match field.data_type() {
         DataType::UInt64 => field.as_ref().clone().with_data_type(DataType::Int64),
@@ -230,7 +230,7 @@ fn signed(schema: &Schema) -> Schema {
     )
 }
 
-/// The schema as other readers of Parquet look for it: an Arrow message behind its length, in base 64.
+/// The schema in the form that other Parquet readers expect: an Arrow message after its length, in base 64.
 fn encoded(schema: &Schema) -> String {
     let mut dictionaries = DictionaryTracker::new(true);
     let message = IpcDataGenerator::default()

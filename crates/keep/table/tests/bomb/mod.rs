@@ -1,20 +1,20 @@
-//! Files of Parquet, byte by byte: of any number of rows in one run, and with headers that lie.
+//! Builds Parquet files byte by byte, with any number of rows in one run or with false headers.
 
 /// A file of one column without nulls.
 pub struct Bomb {
     pub rows: i64,
-    /// Its physical type: 2 for whole numbers, 5 for floats, 6 for texts.
+    /// Physical type: 2 for integers, 5 for floats, 6 for texts.
     pub physical: i64,
-    /// The word that all rows have.
+    /// The bytes of every row's value.
     pub word: Vec<u8>,
-    /// Entries and length of the dictionary, by its header.
+    /// Number of entries and length of the dictionary, as its header claims.
     pub entries: i64,
     pub uncompressed: Option<i64>,
     /// Encoding of the data page: 8 for a dictionary's, 6 for lengths and then texts.
     pub encoding: i64,
     /// The data page, instead of one run.
     pub page: Option<Vec<u8>>,
-    /// Groups within groups that the column lies in.
+    /// Nesting depth of the column.
     pub depth: usize,
 }
 
@@ -30,7 +30,7 @@ impl Bomb {
         Bomb { physical: 6, word, ..Bomb::floats(rows) }
     }
 
-    /// The file, with `name` as the name of its column.
+    /// The file; `name` is the name of its column.
     pub fn file(&self, name: &str) -> Vec<u8> {
         let mut out = b"PAR1".to_vec();
         let length = self.word.len() as i64;

@@ -239,7 +239,7 @@ pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
     Ok(subject.map_or(ExitCode::SUCCESS, |s| s.exit_code(used)))
 }
 
-/// Whose events are counted.
+/// The scope of the counters: processes, a cgroup or all CPUs.
 fn counted(args: &CountersArgs, by: ByArg, subject: Option<&Subject>) -> Counted {
     match (subject, &args.target.cgroup) {
         (Some(subject), _) if !args.target.all => match (&subject.target, args.command.is_empty()) {

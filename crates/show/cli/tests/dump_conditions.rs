@@ -338,8 +338,8 @@ fn filters_and_own_userfaultfds_get_the_next_way_and_a_word() {
     let cases = [
         // An error for userfaultfd: it is lent a descriptor.
         ("q", "16", &[][..]),
-        // Killed for each call that is wanted: nothing is injected, and it stands still.
-        ("k", "16", &["not by write protection: ", "seccomp", "not by a copy", "stood still"][..]),
+        // Killed for every needed call: nothing is injected, and the process is stopped.
+        ("k", "16", &["not by write protection: ", "seccomp", "not by a copy", "was stopped"][..]),
         // Faults of its own: little memory is copied while it stands, much is left to a copy of it.
         ("u", "16", &[][..]),
         ("u", "48", &["not by write protection: 50 MB", "uses userfaultfd itself"][..]),

@@ -1,9 +1,11 @@
 //! `ncpu report --pprof`, `--otlp`, `--folded`, `--speedscope`, `--perfetto`: a recording for other tools.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use flate2::{Compression, write::GzEncoder};
 use ncpu_files::NewFile;
 use ncpu_record::Recording;
 use ncpu_report::export;
@@ -90,10 +92,20 @@ impl ExportArgs {
     }
 }
 
+/// Writes a file, packed with gzip if its name ends with `.gz`; `-` is standard output.
 fn put(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     if file == Path::new("-") {
         return crate::out::raw(bytes);
     }
+    let packed = match file.extension().is_some_and(|end| end == "gz") {
+        true => {
+            let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+            gzip.write_all(bytes)?;
+            Some(gzip.finish()?)
+        }
+        false => None,
+    };
+    let bytes = packed.as_deref().unwrap_or(bytes);
     NewFile::write(file, crate::out::mode(), bytes).with_context(|| format!("writing {}", file.display()))?;
     say!("ncpu: wrote {}", file.display());
     Ok(())

@@ -54,6 +54,10 @@ fn other_tools_are_given_what_the_tables_tell() {
     let request = std::fs::read(&otlp).unwrap();
     assert!(request.windows(17).any(|name| name == b"counts_and_counts"));
     assert!(std::fs::metadata(&trace).unwrap().len() > 100);
+    let packed = path("busy.pb.gz");
+    assert_eq!(report(&["--pprof", &packed]), "");
+    let unpacked = Command::new("gzip").args(["-dc", &packed]).output().unwrap();
+    assert!(unpacked.status.success() && unpacked.stdout == std::fs::read(&profile).unwrap());
     let none = ncpu(&["report", &recording, "--stacks", "spin"]);
     assert_eq!(none.status.code(), Some(2), "{}", err(&none));
     let lost = ncpu(&["report", &recording, "--pprof", &path("no/such/file")]);

@@ -47,7 +47,7 @@ pub(super) fn begins(frame: &str) -> bool {
 
 /// Whether a function stands between the program's code and the kernel.
 fn is_between(frame: &str, call: &str) -> bool {
-    const INTERNAL: [&str; 48] = [
+    const INTERNAL: [&str; 53] = [
         "uv__fs_",
         "uv_fs_",
         "node::",
@@ -95,6 +95,11 @@ fn is_between(frame: &str, call: &str) -> bool {
         "sun.nio.",
         "sun.net.",
         "java.net.",
+        "java.util.",
+        "java.lang.",
+        "jdk.internal.",
+        "[StubRoutines",
+        "[Interpreter]",
         "JVM_",
     ];
     const FORMATS: [&str; 14] = [

@@ -1,6 +1,6 @@
 # Each node's CPUs reach each node's memory, which lies where it was asked for; the scripts use the sockets there are.
 nodes=$(grep -c . /vm/told/nodes)
-read -r cpus sockets _ </vm/told/smp
+read -r cpus sockets _ threads </vm/told/smp
 
 ncpu bench matrix -o csv -- -p 64 -l 2 >matrix.csv 2>matrix.err
 same "pairs of nodes" $((nodes * nodes)) "$(($(grep -c . matrix.csv) - 1))"
@@ -11,8 +11,8 @@ ncpu bench memhammer -- -p 64 -l 2 -w script >script 2>script.err
 has script '^Two threads, different sockets$'
 has script "^$sockets threads, $sockets sockets\$"
 has script "^$cpus threads, $sockets sockets\$"
-# One, two on a core, on a socket and on two of them, one on each socket, one on each CPU.
-same "workers" $((1 + 2 + 2 + 2 + sockets + cpus)) "$(awk '$1 ~ /^[0-9]+$/ && $3 == 128' script | grep -c .)"
+# One, two on a core that has two threads, on a socket and on two of them, one on each socket, one on each CPU.
+same "workers" $((1 + (threads > 1 ? 2 : 0) + 2 + 2 + sockets + cpus)) "$(awk '$1 ~ /^[0-9]+$/ && $3 == 128' script | grep -c .)"
 
 # More than a node has, though the machine has it: told before anything is touched.
 pages=$(($(awk '$3 == "MemTotal:" { print $4 }' /sys/devices/system/node/node0/meminfo) / 4))

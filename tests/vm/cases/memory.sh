@@ -18,8 +18,9 @@ awk -F, 'FNR > 1 { if (NR == FNR) a[$2 "," $3] = $4; else if ((d = a[$2 "," $3] 
 	bpf.csv kpageflags.csv >differ
 same "node, class, pages by BPF and by kpageflags" "" "$(cat differ)"
 
-# Page by page, on three of the nodes. What the kernel frees between the two looks differs: three tries.
-for node in 0 3 7; do
+# Page by page, on up to three of the nodes. Pages that the kernel frees between the two looks differ: three tries.
+nodes=$(grep -c . present)
+for node in $(printf '%s\n' 0 $((nodes / 2)) $((nodes - 1)) | sort -nu); do
 	first=$(awk -v node=$node '/^Node/ { sub(",", "", $2); on = $2 == node } on && $1 == "start_pfn:" { print $2 }' /proc/zoneinfo | tail -1)
 	for try in 1 2 3; do
 		for source in bpf kpageflags; do

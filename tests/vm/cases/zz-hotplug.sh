@@ -1,7 +1,7 @@
 # CPUs go offline and come back during a recording, and then a node loses its CPUs and as much of its memory as the
 # kernel can free: the commands live on and say so, the time is missing from the CPUs' rows and not made up, the
 # topology is what is left, and afterwards the CPUs are sampled again.
-node=7
+node=$(($(grep -c . /vm/told/nodes) - 1))
 cpus=$(echo /sys/devices/system/node/node$node/cpu[0-9]* | sed 's|[^ ]*/cpu||g')
 blocks=$(echo /sys/devices/system/node/node$node/memory[0-9]* | sed 's|[^ ]*/memory||g')
 # online 0|1 CPU...

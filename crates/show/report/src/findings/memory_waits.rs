@@ -23,7 +23,8 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let waits = waits(view);
     let mut of: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (at, sample) in view.samples.iter().enumerate() {
-        let leaf = sample.user.first().copied().unwrap_or("");
+        // Nobody can look at code without a name.
+        let leaf = sample.user.first().copied().filter(|f| !f.starts_with('[')).unwrap_or("");
         if sample.class == SampleClass::User && waits.contains_key(leaf) {
             of.entry(leaf).or_default().push(at);
         }

@@ -441,7 +441,8 @@ fn group(thread: &str) -> &str {
 
 /// Whether a function is of a library by which threads wait.
 fn waits(frame: &str) -> bool {
-    const PARTS: [&str; 23] = [
+    const PARTS: [&str; 24] = [
+        "Condvar::wait",
         "ObjectSynchronizer",
         "ObjectMonitor",
         "JVM_Monitor",
@@ -466,7 +467,10 @@ fn waits(frame: &str) -> bool {
         "std::condition_variable",
         "lll_lock",
     ];
-    frame.starts_with('[') || frame.starts_with("__") || PARTS.iter().any(|part| frame.contains(part))
+    frame == "syscall"
+        || frame.starts_with('[')
+        || frame.starts_with("__")
+        || PARTS.iter().any(|part| frame.contains(part))
 }
 
 /// Threads that wait in one place for what threads of their own kind give back: connections, buffers, permits.
@@ -535,6 +539,10 @@ fn pools(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     let waiting = if lived > 0.0 { threads as f64 * top.block / lived } else { waiting }.min(threads as f64);
     let threads = threads.max(waiting.round() as usize);
     let size = threads.saturating_sub(waiting.round() as usize);
+    // Where all of them wait, none has what the others wait for.
+    if size == 0 && lived > 0.0 {
+        return None;
+    }
     let place = top.chain.iter().map(|f| super::names::short(f)).collect::<Vec<_>>().join(" ← ");
     let from = top.chain.get(1).map_or(String::new(), |f| super::names::short(f));
     let mut claim = Claim::new(Kind::Pool, [When::Pool], site.clone())

@@ -357,8 +357,12 @@ mod tests {
     /// Registers and the stack up to `end`, at a moment in the calling function.
     #[inline(never)]
     fn here(end: u64) -> Copied {
-        let (ip, sp, bp, mut lr): (u64, u64, u64, u64);
-        lr = 0;
+        let (ip, sp, bp): (u64, u64, u64);
+        // Of AArch64 alone.
+        #[cfg(target_arch = "aarch64")]
+        let lr: u64;
+        #[cfg(target_arch = "x86_64")]
+        let lr = 0;
         // SAFETY: reads registers.
         #[cfg(target_arch = "x86_64")]
         unsafe {

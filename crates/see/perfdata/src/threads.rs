@@ -159,11 +159,16 @@ impl Threads {
         match thread.state {
             On::Cpu(since, cpu) => {
                 let ran = time.saturating_sub(since);
-                thread.ran += ran;
-                *self.ran.entry(cpu).or_default() += ran;
+                thread.ran = thread.ran.saturating_add(ran);
+                let sum = self.ran.entry(cpu).or_default();
+                *sum = sum.saturating_add(ran);
             }
-            On::Off(since, true) => thread.waited += time.saturating_sub(since),
-            On::Off(since, false) => thread.slept += time.saturating_sub(since),
+            On::Off(since, true) => {
+                thread.waited = thread.waited.saturating_add(time.saturating_sub(since));
+            }
+            On::Off(since, false) => {
+                thread.slept = thread.slept.saturating_add(time.saturating_sub(since));
+            }
             On::Unknown(_) | On::Ended => {}
         }
     }

@@ -8,6 +8,8 @@ use ncpu_perfdata::{Error, Imported, import};
 use ncpu_table::Table;
 
 const BURN: &[u8] = include_bytes!("data/burn.data");
+/// A few records of `perf record -a`.
+const MACHINE: &[u8] = include_bytes!("data/machine.data");
 
 fn table<'a>(imported: &'a Imported, name: &str) -> &'a Table {
     imported.tables.iter().find(|table| table.name() == name).unwrap()
@@ -68,10 +70,24 @@ fn other_files_are_refused_with_a_reason() {
 }
 
 #[test]
+fn times_of_all_threads_may_be_as_long_as_numbers_go() {
+    // Words that are all ones: some are times, and then threads run for as long as a number can say.
+    let mut random = fastrand::Rng::with_seed(1);
+    for _ in 0..200 {
+        let mut bytes = MACHINE.to_vec();
+        for _ in 0..4 {
+            let at = random.usize(104..bytes.len() - 8) & !7;
+            bytes[at..at + 8].fill(0xff);
+        }
+        let _ = import(&bytes);
+    }
+}
+
+#[test]
 fn damaged_files_are_read_or_refused() {
-    let mut random = fastrand::Rng::with_seed(7);
-    for _ in 0..3000 {
-        let mut bytes = BURN.to_vec();
+    let mut random = fastrand::Rng::with_seed(99);
+    for _ in 0..4000 {
+        let mut bytes = if random.u8(..4) == 0 { BURN } else { MACHINE }.to_vec();
         for _ in 0..random.usize(1..8) {
             let at = random.usize(..bytes.len());
             match random.u8(..4) {

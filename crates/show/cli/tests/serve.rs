@@ -199,7 +199,7 @@ fn what_cannot_be_served_is_told_in_a_line() {
     let told = line(&["--listen", "0.0.0.0:0"]);
     assert!(told.contains("--token-file"), "{told}");
     let told = line(&["--user", "nobody-of-this-name"]);
-    assert!(told.contains("no user"), "{told}");
+    assert!(told.contains("unknown user"), "{told}");
     assert!(line(&["--user", "root"]).contains("root would give up nothing"));
     assert!(line(&["-p", "4194305"]).contains("no process"));
     assert_eq!(ncpu(&["serve", "--tls-cert", "x"]).status.code(), Some(2));

@@ -539,10 +539,6 @@ fn pools(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     let waiting = if lived > 0.0 { threads as f64 * top.block / lived } else { waiting }.min(threads as f64);
     let threads = threads.max(waiting.round() as usize);
     let size = threads.saturating_sub(waiting.round() as usize);
-    // Where all of them wait, none has what the others wait for.
-    if size == 0 && lived > 0.0 {
-        return None;
-    }
     let place = top.chain.iter().map(|f| super::names::short(f)).collect::<Vec<_>>().join(" ← ");
     let from = top.chain.get(1).map_or(String::new(), |f| super::names::short(f));
     let mut claim = Claim::new(Kind::Pool, [When::Pool], site.clone())

@@ -112,12 +112,14 @@ pub enum CodeKey {
 /// The place of code generated at run time: the page around `addr`. `None` for code of a file.
 pub fn made_code(maps: &ProcMaps, tgid: u32, addr: u64) -> Option<CodePlace> {
     let (file, _) = maps.find(tgid, addr)?;
-    if maps.file(file).path.is_some() {
-        return None;
-    }
+    maps.file(file).path.is_none().then(|| page_of(tgid, addr))
+}
+
+/// The page around an address of code without a file.
+fn page_of(tgid: u32, addr: u64) -> CodePlace {
     let address = (addr & !(CODE_PAGE - 1)).saturating_sub(LEAD_IN);
     let length = LEAD_IN + CODE_PAGE + LEAD_OUT;
-    Some(CodePlace { key: CodeKey::Memory(tgid, address), whole: false, address, length })
+    CodePlace { key: CodeKey::Memory(tgid, address), whole: false, address, length }
 }
 
 /// The name of an address.
@@ -287,10 +289,10 @@ impl User {
     /// The place of the code around `addr` of a process: its function, if symbols define it, otherwise its
     /// page.
     pub fn code_place(&mut self, maps: &ProcMaps, tgid: u32, addr: u64) -> Option<CodePlace> {
-        if let Some(place) = made_code(maps, tgid, addr) {
-            return Some(place);
-        }
         let (file, offset) = maps.find(tgid, addr)?;
+        if maps.file(file).path.is_none() {
+            return Some(page_of(tgid, addr));
+        }
         let program = self.program(maps, file)?;
         let address = program.segments.address(offset)?;
         let table = self.symbols(maps, file, What::Functions).ok()?;

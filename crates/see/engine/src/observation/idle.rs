@@ -3,6 +3,7 @@
 use ncpu_schema::{CpuState, IdleReason, Per, Runnable, idle_time, runnable};
 use ncpu_table::Table;
 
+use super::seconds;
 use crate::engine::{Runnables, Snapshot};
 
 /// Seconds by reason, of [`IdleReason::TOLD_APART`].
@@ -100,7 +101,6 @@ pub struct Idled {
 impl Idled {
     /// What came between two snapshots; `stood`: seconds that threads of the program stood on run queues.
     pub fn between(before: &Snapshot, now: &Snapshot, stood: f64) -> Idled {
-        let seconds = |now: u64, before: u64| now.saturating_sub(before) as f64 / 1e9;
         let looks: Reasons = std::array::from_fn(|i| seconds(now.idle[i], before.idle[i]));
         let runnables: [Runnables; Runnable::ALL.len()] =
             std::array::from_fn(|i| now.runnables[i].since(&before.runnables[i]));

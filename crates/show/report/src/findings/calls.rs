@@ -8,7 +8,7 @@ use super::claim::{Claim, Kind, Source};
 use super::places::{Most, Place, is_wrapper};
 use super::results::Results;
 use super::system_calls::{MAPPING, SYNC, call_in, call_of};
-use super::view::{Sampled, View};
+use super::view::{Sampled, View, on_cpu};
 use crate::causes::When;
 use crate::onion::evidence::charged;
 
@@ -308,7 +308,7 @@ fn idle_wakers<'a>(view: &View<'a>) -> Option<(&'a str, &'a str)> {
     let (process, threads) =
         of.into_iter().filter(|(_, t)| often(t)).max_by(|a, b| sum(&a.1).total_cmp(&sum(&b.1)))?;
     let (mut ready, mut asleep, mut user) = (HashMap::<&str, f64>::new(), 0.0, 0.0);
-    for s in super::waiting::slept(view).iter().filter(|s| s.process == process) {
+    for s in view.slept.iter().filter(|s| s.process == process) {
         asleep += s.count;
         if let Some(call) = call_in(&s.kernel).filter(|call| READY.contains(call) || ACCEPTS.contains(call)) {
             *ready.entry(call).or_default() += s.count;
@@ -494,9 +494,8 @@ pub(super) fn short_processes(view: &View<'_>) -> Vec<Short> {
         let lived = of.entry(pid).or_insert(Lived { name, all: 0.0, on_cpu: 0.0 });
         // The name that it had last.
         lived.name = name;
-        let spent = |states: &[Microstate]| states.iter().filter_map(|&m| t.micro.get(row, m)).sum::<f64>();
-        lived.all += spent(&Microstate::ALL);
-        lived.on_cpu += t.cpu.get(row).unwrap_or_else(|| spent(&Microstate::ON_CPU));
+        lived.all += Microstate::ALL.iter().filter_map(|&m| t.micro.get(row, m)).sum::<f64>();
+        lived.on_cpu += on_cpu(&t, row).unwrap_or(0.0);
     }
     let mut names: Vec<Short> = Vec::new();
     for lived in of.values().filter(|lived| lived.all < 0.1 * view.elapsed()) {

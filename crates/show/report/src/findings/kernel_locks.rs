@@ -9,7 +9,6 @@ use super::places::{Most, Place};
 use super::system_calls::call_in;
 use super::user_locks::grouped;
 use super::view::{Sampled, View};
-use super::waiting::slept;
 use crate::causes::When;
 use crate::onion::evidence::length;
 
@@ -98,7 +97,7 @@ fn claim(view: &View<'_>, lock: &str, process: &str, waits: &Waits, all: &Waits,
             claim.ask(Source::Sample(at), sample.seconds, "spinning for it");
         }
     }
-    for s in slept(view).iter().filter(|s| s.process == process && s.wait == "kernel lock") {
+    for s in view.slept.iter().filter(|s| s.process == process && s.wait == "kernel lock") {
         if asks_for(&s.kernel) {
             add(&s.user, &s.kernel, s.seconds);
         }

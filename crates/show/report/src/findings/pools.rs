@@ -7,8 +7,7 @@ use ncpu_schema::{Layer, settings, threads};
 use super::claim::{Claim, Kind, Source};
 use super::names::short;
 use super::places::Most;
-use super::view::View;
-use super::waiting::{Slept, slept};
+use super::view::{Slept, View};
 use crate::causes::When;
 
 /// The part of the capacity that CPUs idle from which more threads could have used them.
@@ -66,8 +65,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     if view.idle() < IDLE * view.capacity() {
         return Vec::new();
     }
-    let slept = slept(view);
-    let mut claims: Vec<Claim> = POOLS.iter().filter_map(|pool| full(view, &slept, pool)).collect();
+    let mut claims: Vec<Claim> = POOLS.iter().filter_map(|pool| full(view, &view.slept, pool)).collect();
     claims.extend(bounded(view));
     claims
 }

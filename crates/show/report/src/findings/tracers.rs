@@ -1,12 +1,10 @@
 //! Programs that a tracer stops: strace, a debugger.
 
-use ncpu_schema::Layer;
-
 use super::claim::{Claim, Kind, Source};
 use super::places::{Most, Place};
 use super::user_locks::grouped;
 use super::view::{Sampled, View};
-use super::waiting::slept;
+use super::waiting::{idle, wakes};
 use crate::causes::When;
 use crate::onion::evidence::length;
 
@@ -23,7 +21,7 @@ const STOPS: [&str; 6] = [
     "syscall_exit_work",
 ];
 
-/// What a tracer calls to look at a thread and let it go on.
+/// Functions in which a tracer looks at a thread, or lets it go on.
 const TRACES: [&str; 4] = ["__x64_sys_ptrace", "__arm64_sys_ptrace", "ptrace_request", "arch_ptrace"];
 
 fn is_in(sample: &Sampled<'_>, functions: &[&str]) -> bool {
@@ -32,8 +30,7 @@ fn is_in(sample: &Sampled<'_>, functions: &[&str]) -> bool {
 
 /// Stops of the process that is stopped longest.
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
-    let slept = slept(view);
-    let stops = || slept.iter().filter(|s| s.kernel.contains(&"ptrace_stop"));
+    let stops = || view.slept.iter().filter(|s| s.in_kernel("ptrace_stop"));
     let mut processes = Most::default();
     stops().for_each(|s| processes.add(s.process, s.seconds));
     let Some((process, _)) = processes.top() else { return Vec::new() };
@@ -69,18 +66,8 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     }
     // A stop wakes the tracer, and the tracer the program.
     let part = (2.0 * count / view.switches().max(1.0)).min(1.0);
-    for (layer, what) in [
-        (Layer::Switches, "switches"),
-        (Layer::WakeUp, "CPUs waking up"),
-        (Layer::RunQueue, "queueing of woken threads"),
-        (Layer::Interrupts, "wake-ups"),
-    ] {
-        claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part, what);
-    }
-    for layer in [Layer::Serial, Layer::Idle] {
-        let part = (seconds / view.elapsed()).min(1.0);
-        claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part, "CPUs idle for it");
-    }
+    wakes(view, &mut claim, part, "wake-ups");
+    idle(view, &mut claim, seconds / view.elapsed(), "CPUs idle for it");
     if !place.is_empty() {
         claim.line("stops in", place);
     }

@@ -73,6 +73,8 @@ pub struct View<'a> {
     pub layers: Vec<(Layer, f64, f64)>,
     /// Stacks on CPU. A recording of an older version has none that say what the CPU was doing.
     pub samples: Vec<Sampled<'a>>,
+    /// Stacks off CPU.
+    pub slept: Vec<Slept<'a>>,
     /// Switches by process.
     pub switched: HashMap<String, Switched>,
     /// CPU-seconds in interrupts by kind, without ncpu's own.
@@ -85,15 +87,20 @@ pub struct View<'a> {
 
 impl<'a> View<'a> {
     pub(crate) fn new(context: Context<'a>, layers: Vec<(Layer, f64, f64)>) -> Result<View<'a>, Error> {
+        const SLEEPS: [Microstate; 3] = [Microstate::Slp, Microstate::Lck, Microstate::Dfl];
         let samples = sampled(&context)?;
+        let mut asleep: HashMap<&str, f64> = HashMap::new();
         let mut switched: HashMap<String, Switched> = HashMap::new();
         if let Some(t) = threads::Reader::open(context.recording)? {
             for row in t.rows() {
                 let sum = switched.entry(t.process.get(row).unwrap_or("").to_string()).or_default();
                 sum.voluntary += t.vcx.get(row).unwrap_or(0) as f64;
                 sum.involuntary += t.icx.get(row).unwrap_or(0) as f64;
+                let slept = SLEEPS.iter().filter_map(|&m| t.micro.get(row, m)).sum::<f64>();
+                *asleep.entry(t.process.get(row).unwrap_or("")).or_default() += slept;
             }
         }
+        let slept = slept(&context, &asleep)?;
         let mut interrupts: Vec<(InterruptKind, f64)> = Vec::new();
         if let Some(t) = interrupts::Reader::open(context.recording)? {
             for row in t.rows() {
@@ -119,7 +126,7 @@ impl<'a> View<'a> {
         for sample in &samples {
             sampled[sample.layer() as usize] += sample.seconds;
         }
-        Ok(View { context, layers, samples, switched, interrupts, runnable, sampled })
+        Ok(View { context, layers, samples, slept, switched, interrupts, runnable, sampled })
     }
 
     /// The entry of the rule book for a cause with this evidence and subject.
@@ -202,31 +209,37 @@ impl<'a> View<'a> {
 
     /// Threads of a process that were on CPU for at least this part of the observation.
     pub fn busy_threads(&self, process: &str, least: f64) -> usize {
-        let on_cpu = self.times_of_threads(process, &Microstate::ON_CPU);
-        on_cpu.values().filter(|&&seconds| seconds >= least * self.elapsed()).count()
+        let busy = self.by_thread(process, |t, row| on_cpu(t, row).unwrap_or(0.0));
+        busy.values().filter(|&&seconds| seconds >= least * self.elapsed()).count()
     }
 
     /// The part of the observation for which the busiest thread of a process was on CPU, or stood on a run queue to be.
     pub fn busiest_thread(&self, process: &str) -> f64 {
-        let [usr, sys, trp] = Microstate::ON_CPU;
-        let busy = self.times_of_threads(process, &[usr, sys, trp, Microstate::Lat]);
+        let busy = self.by_thread(process, |t, row| {
+            on_cpu(t, row).unwrap_or(0.0) + t.micro.get(row, Microstate::Lat).unwrap_or(0.0)
+        });
         busy.into_values().fold(0.0, f64::max) / self.elapsed().max(f64::MIN_POSITIVE)
     }
 
-    /// Seconds of each thread of a process in these states, by its number.
-    pub fn times_of_threads(&self, process: &str, states: &[Microstate]) -> HashMap<u64, f64> {
-        let mut times = HashMap::new();
-        let Ok(Some(t)) = threads::Reader::open(self.context.recording) else { return times };
-        let whole = |states: &[Microstate]| Microstate::ON_CPU.iter().all(|state| states.contains(state));
+    /// Sums over the rows of each thread of a process, by its number.
+    fn by_thread(
+        &self,
+        process: &str,
+        seconds: impl Fn(&threads::Reader<'a>, usize) -> f64,
+    ) -> HashMap<u64, f64> {
+        let mut sums = HashMap::new();
+        let Ok(Some(t)) = threads::Reader::open(self.context.recording) else { return sums };
         for row in t.rows().filter(|&row| t.process.get(row) == Some(process)) {
-            // Where the states on CPU are not told apart, their sum is known.
-            let cpu = t.cpu.get(row).filter(|_| whole(states));
-            let apart = |state: &&Microstate| cpu.is_none() || !Microstate::ON_CPU.contains(state);
-            let rest = states.iter().filter(apart).filter_map(|&state| t.micro.get(row, state)).sum::<f64>();
-            *times.entry(t.tid.get(row).unwrap_or(0)).or_default() += cpu.unwrap_or(0.0) + rest;
+            *sums.entry(t.tid.get(row).unwrap_or(0)).or_default() += seconds(&t, row);
         }
-        times
+        sums
     }
+}
+
+/// Seconds that a row's thread was on CPU: their sum may be known where user code, calls and faults were not measured each.
+pub(super) fn on_cpu(t: &threads::Reader<'_>, row: usize) -> Option<f64> {
+    let apart: Vec<f64> = Microstate::ON_CPU.iter().filter_map(|&m| t.micro.get(row, m)).collect();
+    t.cpu.get(row).or_else(|| (!apart.is_empty()).then(|| apart.iter().sum()))
 }
 
 /// Functions of a folded stack, innermost first: the program's, and the kernel's without their mark. The first `labels` parts
@@ -236,6 +249,68 @@ pub(super) fn functions(stack: &str, labels: usize) -> (Vec<&str>, Vec<&str>) {
     let frames: Vec<&str> = stack.split(';').skip(labels).collect();
     let (kernel, user): (Vec<&str>, Vec<&str>) = frames.into_iter().rev().partition(|f| f.ends_with(MARK));
     (user, kernel.into_iter().map(|f| f.trim_end_matches(MARK)).collect())
+}
+
+/// A stack in which threads were off CPU.
+pub struct Slept<'a> {
+    pub process: &'a str,
+    pub thread: &'a str,
+    /// Innermost first.
+    pub user: Vec<&'a str>,
+    pub kernel: Vec<&'a str>,
+    pub wait: &'a str,
+    pub seconds: f64,
+    pub count: f64,
+}
+
+impl Slept<'_> {
+    /// Seconds of a wait.
+    pub fn each(&self) -> f64 {
+        self.seconds / self.count.max(1.0)
+    }
+
+    /// Whether a kernel function is on the stack.
+    pub fn in_kernel(&self, name: &str) -> bool {
+        self.kernel.contains(&name)
+    }
+}
+
+/// Stacks in which threads were off CPU, each once for a process. `asleep` has the seconds that its threads slept by their clocks: stacks
+/// are walked before a thread leaves its CPU, which lengthens very short sleeps, so the stacks of a process are held to these.
+fn slept<'a>(context: &Context<'a>, asleep: &HashMap<&str, f64>) -> Result<Vec<Slept<'a>>, Error> {
+    let Some(t) = stacks::Reader::open(context.recording)? else { return Ok(Vec::new()) };
+    let mut at: HashMap<(&str, &str), usize> = HashMap::new();
+    let mut all: Vec<Slept<'a>> = Vec::new();
+    for row in t.rows().filter(|&row| t.kind.get(row) == Some(StackKind::OffCpu)) {
+        let (Some(stack), Some(wait), Some(seconds)) =
+            (t.stack.get(row), t.wait.get(row), t.seconds.get(row))
+        else {
+            continue;
+        };
+        // Recordings of older versions have the samples alone.
+        let count = t.waits.get(row).or_else(|| t.samples.get(row)).unwrap_or(0) as f64;
+        let process = t.process.get(row).unwrap_or("");
+        if let Some(&known) = at.get(&(stack, process)) {
+            all[known].seconds += seconds;
+            all[known].count += count;
+            continue;
+        }
+        at.insert((stack, process), all.len());
+        // The reason and the thread come first.
+        let (user, kernel) = functions(stack, 2);
+        let thread = t.thread.get(row).unwrap_or("");
+        all.push(Slept { process, thread, user, kernel, wait, seconds, count });
+    }
+    let sleeps = |s: &Slept<'_>| s.wait != "run queue";
+    let mut sums: HashMap<&str, f64> = HashMap::new();
+    all.iter().filter(|s| sleeps(s)).for_each(|s| *sums.entry(s.process).or_default() += s.seconds);
+    for s in all.iter_mut().filter(|s| sleeps(s)) {
+        let (exact, sum) = (asleep.get(s.process).copied().unwrap_or(0.0), sums[s.process]);
+        if exact > 0.0 && exact < sum {
+            s.seconds *= exact / sum;
+        }
+    }
+    Ok(all)
 }
 
 /// The stacks on CPU, with the seconds that samples stand for.

@@ -3,15 +3,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use ncpu_schema::{
-    Counter, Layer, Microstate, SampleClass, StackKind, events, sleepers, stacks, threads, user_locks,
-};
+use ncpu_schema::{Counter, Layer, Microstate, SampleClass, events, sleepers, threads, user_locks};
 
 use super::claim::{Claim, Kind, Source};
 use super::places::{Most, Place};
 use super::system_calls::{SYNC, call_in, call_of};
 use super::user_locks::{grouped, is_start};
-use super::view::{View, functions};
+use super::view::{Slept, View, on_cpu};
 use crate::causes::When;
 use crate::onion::evidence::length;
 
@@ -25,96 +23,40 @@ const OFTEN: f64 = 5.0;
 /// are busy.
 const DELAYED_ACK: std::ops::Range<f64> = 0.025..0.060;
 
-/// A stack in which threads were off CPU.
-pub(super) struct Slept<'a> {
-    pub process: &'a str,
-    pub thread: &'a str,
-    /// Innermost first.
-    pub user: Vec<&'a str>,
-    pub kernel: Vec<&'a str>,
-    pub wait: &'a str,
-    pub seconds: f64,
-    pub count: f64,
-}
-
-impl Slept<'_> {
-    fn each(&self) -> f64 {
-        self.seconds / self.count.max(1.0)
-    }
-
-    fn in_kernel(&self, name: &str) -> bool {
-        self.kernel.contains(&name)
-    }
-}
-
-/// Stacks in which threads were off CPU, each once for a process.
-pub(super) fn slept<'a>(view: &View<'a>) -> Vec<Slept<'a>> {
-    let Ok(Some(t)) = stacks::Reader::open(view.context.recording) else { return Vec::new() };
-    let mut at: HashMap<(&str, &str), usize> = HashMap::new();
-    let mut all: Vec<Slept<'a>> = Vec::new();
-    for row in t.rows().filter(|&row| t.kind.get(row) == Some(StackKind::OffCpu)) {
-        let (Some(stack), Some(wait), Some(seconds)) =
-            (t.stack.get(row), t.wait.get(row), t.seconds.get(row))
-        else {
-            continue;
-        };
-        // Recordings of older versions have the samples alone.
-        let count = t.waits.get(row).or_else(|| t.samples.get(row)).unwrap_or(0) as f64;
-        let process = t.process.get(row).unwrap_or("");
-        if let Some(&known) = at.get(&(stack, process)) {
-            all[known].seconds += seconds;
-            all[known].count += count;
-            continue;
-        }
-        at.insert((stack, process), all.len());
-        // The reason and the thread come first.
-        let (user, kernel) = functions(stack, 2);
-        let thread = t.thread.get(row).unwrap_or("");
-        all.push(Slept { process, thread, user, kernel, wait, seconds, count });
-    }
-    hold_to_exact(view, &mut all);
-    all
-}
-
-/// Stacks are walked before a thread leaves its CPU, which lengthens very short sleeps: of a process they are no longer together than
-/// its threads' clocks say.
-fn hold_to_exact(view: &View<'_>, all: &mut [Slept<'_>]) {
-    const SLEEPS: [Microstate; 3] = [Microstate::Slp, Microstate::Lck, Microstate::Dfl];
-    let asleep = |s: &Slept<'_>| s.wait != "run queue";
-    let mut sums: HashMap<&str, f64> = HashMap::new();
-    all.iter().filter(|s| asleep(s)).for_each(|s| *sums.entry(s.process).or_default() += s.seconds);
-    for (process, sum) in sums {
-        let times = view.times_of_threads(process, &SLEEPS);
-        let exact: f64 = times.values().sum();
-        if exact > 0.0 && exact < sum {
-            let own = |s: &&mut Slept<'_>| s.process == process && asleep(s);
-            all.iter_mut().filter(own).for_each(|s| s.seconds *= exact / sum);
-        }
-    }
-}
-
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
-    let slept = slept(view);
-    let mut claims: Vec<Claim> = delayed_acks(view, &slept).into_iter().collect();
-    claims.extend(pools(view, &slept));
+    let slept = &view.slept;
+    let mut claims: Vec<Claim> = delayed_acks(view, slept).into_iter().collect();
+    claims.extend(pools(view, slept));
     // A thread that waits for an ACK or for a pool may wait about as long as another sleeps; the sleep is not the cause then.
     let known = !claims.is_empty();
-    claims.extend(fixed_sleeps(view, &slept).into_iter().filter(|_| !known));
-    claims.extend(sleeps_in(view, &slept));
+    claims.extend(fixed_sleeps(view, slept).into_iter().filter(|_| !known));
+    claims.extend(sleeps_in(view, slept));
     claims.extend(frequent_sleeps(view));
-    claims.extend(timer_reads(view, &slept));
-    claims.extend(syncs(view, &slept));
-    claims.extend(reads(view, &slept));
-    claims.extend(faults(view, &slept));
-    claims.extend(full(view, &slept));
-    claims.extend(messages(view, &slept));
+    claims.extend(timer_reads(view, slept));
+    claims.extend(syncs(view, slept));
+    claims.extend(reads(view, slept));
+    claims.extend(faults(view, slept));
+    claims.extend(full(view, slept));
+    claims.extend(messages(view, slept));
     claims
 }
 
 /// CPUs that idle while nothing of the program is active, or little.
-fn idle(view: &View<'_>, claim: &mut Claim, part: f64, what: &'static str) {
+pub(super) fn idle(view: &View<'_>, claim: &mut Claim, part: f64, what: &'static str) {
     for layer in [Layer::Idle, Layer::Serial] {
         claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part.min(1.0), what);
+    }
+}
+
+/// A part of what it costs that threads fall asleep and are woken.
+pub(super) fn wakes(view: &View<'_>, claim: &mut Claim, part: f64, interrupts: &'static str) {
+    for (layer, what) in [
+        (Layer::Switches, "switches"),
+        (Layer::WakeUp, "CPUs waking up"),
+        (Layer::RunQueue, "queueing of woken threads"),
+        (Layer::Interrupts, interrupts),
+    ] {
+        claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part, what);
     }
 }
 
@@ -410,14 +352,7 @@ fn frequent(view: &View<'_>, when: When, wakeups: &Wakeups<'_>) -> Option<Claim>
         places.add(&Place::of(sample, call).words(), sample.seconds);
         claim.ask(Source::Sample(at), sample.seconds, what);
     }
-    for (layer, what) in [
-        (Layer::Switches, "switches"),
-        (Layer::WakeUp, "CPUs waking up"),
-        (Layer::RunQueue, "queueing of woken threads"),
-        (Layer::Interrupts, "timers and wake-ups"),
-    ] {
-        claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part, what);
-    }
+    wakes(view, &mut claim, part, "timers and wake-ups");
     let (place, function) = places.place(process);
     let mut claim = claim
         .with("call", call)
@@ -566,8 +501,7 @@ fn threads_of(view: &View<'_>, process: &str, kind: &str) -> (usize, f64) {
         }
         tids.extend(t.tid.get(row));
         let off = Microstate::ALL.iter().filter(|m| !Microstate::ON_CPU.contains(m));
-        let on = Microstate::ON_CPU.iter().filter_map(|&m| t.micro.get(row, m)).sum::<f64>();
-        lived += off.filter_map(|&m| t.micro.get(row, m)).sum::<f64>() + t.cpu.get(row).unwrap_or(on);
+        lived += off.filter_map(|&m| t.micro.get(row, m)).sum::<f64>() + on_cpu(&t, row).unwrap_or(0.0);
     }
     (tids.len(), lived)
 }
@@ -706,9 +640,7 @@ pub(super) fn active(view: &View<'_>) -> Option<f64> {
     let t = threads::Reader::open(view.context.recording).ok()??;
     let mut sum = None;
     for row in t.rows() {
-        let on: Vec<f64> = Microstate::ON_CPU.iter().filter_map(|&m| t.micro.get(row, m)).collect();
-        let on = t.cpu.get(row).or_else(|| (!on.is_empty()).then(|| on.iter().sum()));
-        if let Some(on) = on {
+        if let Some(on) = on_cpu(&t, row) {
             *sum.get_or_insert(0.0) += on + t.micro.get(row, Microstate::Lat).unwrap_or(0.0);
         }
     }

@@ -1,4 +1,4 @@
-// A file is read through a mapping, at random places, after the page cache has been told to forget it.
+// A file is read through a mapping, at random places, after its pages have been dropped from the page cache.
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

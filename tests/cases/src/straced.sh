@@ -1,3 +1,3 @@
 #!/bin/bash
-# A program that somebody traces with strace -f.
+# A program under strace -f.
 exec strace -f -o /dev/null "$2/copyline" "$1"

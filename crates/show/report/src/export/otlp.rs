@@ -140,7 +140,7 @@ fn text(value: &str) -> Message {
     Message::default().text(1, value)
 }
 
-/// What a recording knows of the processes of a name.
+/// Facts about the processes of a name that a recording holds.
 #[derive(Default)]
 struct Known<'a> {
     /// Numbers of processes. Two are enough to know that it is not one.
@@ -178,7 +178,7 @@ impl<'a> Known<'a> {
         Ok(all)
     }
 
-    /// What all control groups have alike.
+    /// The attribute that is the same for all control groups.
     fn common<'p, T: PartialEq>(places: &'p [T], part: impl Fn(&'p T) -> Option<&'p str>) -> Option<&'p str> {
         let first = part(places.first()?).filter(|word| !word.is_empty())?;
         places.iter().all(|place| part(place) == Some(first)).then_some(first)

@@ -1,4 +1,4 @@
-//! What profiles of pprof and of OpenTelemetry have in common: words by number, functions, whole nanoseconds.
+//! Parts that profiles of pprof and of OpenTelemetry share: words by number, functions, whole nanoseconds.
 
 use std::collections::HashMap;
 

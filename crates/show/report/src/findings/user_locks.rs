@@ -30,7 +30,7 @@ const FINE: f64 = 1000.0;
 /// The mean wait of a hand-off that is fine, seconds.
 const BRIEF: f64 = 2e-3;
 
-/// The part of the time from which on a thread that works is a bottleneck of those that wait for it.
+/// A thread that is busy for this part of the time is the bottleneck of the threads that wait for it.
 const BOTTLENECK: f64 = 0.85;
 
 /// The relative error of seconds that are given by the part which waits are of all switches.
@@ -682,7 +682,7 @@ fn layers(view: &View<'_>, lock: &Waited<'_>, parts: &Parts, claim: &mut Claim) 
 }
 
 /// The part of serial phases in which one thread of the program ran, where that thread is busy nearly all the time: the others wait
-/// until it has done its work, however that is handed over. Threads of Go run whatever goroutines there are.
+/// until it has done its work, however that is handed over. Of Go this is not known: a thread runs goroutines of all kinds.
 fn of_bottleneck(view: &View<'_>, lock: &Waited<'_>) -> f64 {
     if lock.pattern == Some("Go scheduler") || view.busiest_thread(lock.process) < BOTTLENECK {
         return 0.0;

@@ -65,18 +65,23 @@ pub(super) struct Waiters {
     doubted: Option<Instant>,
 }
 
-/// A wait that was not found to be for a lock, while code of its stack had no names: they may come later.
+/// A wait that was judged while code of its stack had no names: they may come later, and show a lock or its caller.
 struct Doubt {
     futex: u64,
     stack: Stack,
     copy: Option<Copied>,
     unnamed: usize,
+    /// What it was judged to be.
+    class: FutexClass,
+    place: u32,
 }
 
 /// A stack with names, and where in its copy each return address was found.
 struct Named {
     frames: Vec<Arc<str>>,
     words: Vec<Option<usize>>,
+    /// Whether there was no time to find the callers, so that it says nothing about the wait.
+    is_skipped: bool,
 }
 
 impl Named {
@@ -156,6 +161,9 @@ impl Waiters {
             return None;
         }
         let named = self.frames(symbols, stack, copy);
+        if named.is_skipped {
+            return None;
+        }
         if again && self.class_of(&named).1 == FutexClass::Unknown {
             // A stack that no pattern matches does not overrule an earlier verdict.
             return Some(Vec::new());
@@ -168,18 +176,20 @@ impl Waiters {
             return Some(Vec::new());
         }
         let unnamed = named.unnamed();
-        if unnamed > 0 && !is_lock {
+        let is_kept = self.doubts.len() < MAX_DOUBTS || !is_lock;
+        if let Some(&Verdict { class, place, .. }) = verdicts.first().filter(|_| unnamed > 0 && is_kept) {
             // The one that was first in doubt of all that are: it has been looked at most often.
             if self.doubts.len() == MAX_DOUBTS {
                 self.doubts.remove(0);
             }
-            self.doubts.push(Doubt { futex, stack: stack.clone(), copy: copy.cloned(), unnamed });
+            let (stack, copy) = (stack.clone(), copy.cloned());
+            self.doubts.push(Doubt { futex, stack, copy, unnamed, class, place });
         }
         Some(verdicts)
     }
 
     /// Verdicts on waits whose stacks have got more names since they were judged. A wait in progress keeps its verdict;
-    /// the next wait at that place gets the new one.
+    /// the next wait at that place gets the new one. Names come to all waits of a place that stays what it was.
     pub fn judge_again(&mut self, symbols: &mut Symbols, now: Instant) -> Vec<Verdict> {
         if self.doubts.is_empty() || self.doubted.is_some_and(|at| now < at + AGAIN) {
             return Vec::new();
@@ -188,17 +198,27 @@ impl Waiters {
         let mut verdicts = Vec::new();
         for mut doubt in std::mem::take(&mut self.doubts) {
             let named = self.frames(symbols, &doubt.stack, doubt.copy.as_ref());
+            if named.is_skipped {
+                self.doubts.push(doubt);
+                continue;
+            }
             let unnamed = named.unnamed();
-            let mut settled = unnamed == 0;
             if unnamed < doubt.unnamed {
                 let copy = doubt.copy.as_ref();
                 let python = python(symbols, &doubt.stack, copy);
-                let (is_lock, told) = self.tell(&named, &python, doubt.futex, &doubt.stack, copy);
+                let (_, told) = self.tell(&named, &python, doubt.futex, &doubt.stack, copy);
+                if let Some(now) = told.first() {
+                    if now.class == doubt.class
+                        && let Some(with_names) = self.places.get(&now.place).cloned()
+                    {
+                        self.places.insert(doubt.place, with_names);
+                    }
+                    (doubt.class, doubt.place) = (now.class, now.place);
+                }
                 verdicts.extend(told);
-                settled |= is_lock;
             }
             doubt.unnamed = unnamed;
-            if !settled {
+            if unnamed > 0 {
                 self.doubts.push(doubt);
             }
         }
@@ -285,23 +305,24 @@ impl Waiters {
 
     /// The waiter's stack: unwound, or by its frame pointers, whichever tells.
     fn frames(&self, symbols: &mut Symbols, stack: &Stack, copy: Option<&Copied>) -> Named {
-        let mut unwound = Named { frames: Vec::new(), words: Vec::new() };
+        let mut unwound = Named { frames: Vec::new(), words: Vec::new(), is_skipped: false };
         if let Some(copy) = copy {
             let by_tables = symbols.unwind(stack.tgid, copy);
+            unwound.is_skipped = by_tables.is_skipped;
             unwound.frames = symbols.functions(stack.tgid, &by_tables.frames);
             unwound.words = std::iter::once(None).chain(by_tables.words).collect();
-            // The innermost alone is what a stack is that there was no time for: it tells the kind of wait, and no caller.
+            // The innermost alone tells the kind of wait, and no caller.
             if by_tables.whole || unwound.frames.len() > 1 && self.tells(&unwound.frames) {
                 return unwound;
             }
         }
         let frames = symbols.functions(stack.tgid, &stack.user);
-        if !self.tells(&frames) && unwound.frames.len() >= frames.len() {
+        if !self.tells(&frames) && (unwound.is_skipped || unwound.frames.len() >= frames.len()) {
             return unwound;
         }
         let words = copy.map_or(&[][..], |c| &c.words[..]);
         let words = stack.user.iter().map(|address| words.iter().position(|w| w == address)).collect();
-        Named { frames, words }
+        Named { frames, words, is_skipped: false }
     }
 
     fn tells(&self, frames: &[Arc<str>]) -> bool {
@@ -339,44 +360,80 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// Two functions of code made at run time, of which the second gets its name later.
+    /// Code made at run time: functions of its own that get their names one by one.
+    struct Made {
+        code: *mut libc::c_void,
+        map: String,
+    }
+
+    impl Made {
+        fn new() -> Made {
+            // SAFETY: anonymous memory that nothing else uses, given back when it is dropped.
+            let code = unsafe {
+                let (protection, flags) =
+                    (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+                libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0)
+            };
+            assert_ne!(code, libc::MAP_FAILED);
+            Made { code, map: format!("/tmp/perf-{}.map", std::process::id()) }
+        }
+
+        /// An address in the function of this number.
+        fn address(&self, function: u64) -> u64 {
+            self.code as u64 + 0x200 * function + 0x10
+        }
+
+        fn name(&self, function: u64, name: &str) {
+            let mut map = std::fs::OpenOptions::new();
+            let mut map = map.create(true).append(true).open(&self.map).expect("a perf map");
+            writeln!(map, "{:x} 100 {name}", self.address(function) - 0x10).expect("written");
+        }
+    }
+
+    impl Drop for Made {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.map);
+            // SAFETY: mapped in `new`, and no reference into it is left.
+            unsafe { libc::munmap(self.code, 4096) };
+        }
+    }
+
+    /// What a second judgement of this process's waits says; the map of names is read again ever more seldom.
+    fn judged_again(waiters: &mut Waiters, symbols: &mut Symbols, start: Instant) -> Vec<Verdict> {
+        let again = (1..40).find_map(|n| {
+            std::thread::sleep(Duration::from_millis(20));
+            let verdicts = waiters.judge_again(symbols, start + AGAIN * n);
+            (!verdicts.is_empty()).then_some(verdicts)
+        });
+        again.expect("names have come")
+    }
+
     #[test]
     fn what_a_wait_is_for_is_judged_again_when_names_come() {
-        let me = std::process::id();
-        let path = format!("/tmp/perf-{me}.map");
-        let write = |name: &str, at: u64| {
-            let mut map =
-                std::fs::OpenOptions::new().create(true).append(true).open(&path).expect("a perf map");
-            writeln!(map, "{at:x} 100 {name}").expect("written");
-        };
-        // SAFETY: anonymous memory that nothing else uses, given back at the end of the test.
-        let code = unsafe {
-            let (protection, flags) =
-                (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-            libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0)
-        };
-        assert_ne!(code, libc::MAP_FAILED);
-        let (park, acquire) = (code as u64 + 0x10, code as u64 + 0x210);
-        write("Unsafe_Park", park - 0x10);
+        let (made, me) = (Made::new(), std::process::id());
+        let (park, acquire, caller) = (made.address(0), made.address(1), made.address(2));
+        made.name(0, "Unsafe_Park");
         let mut symbols = Symbols::new();
         let mut waiters = Waiters::new(Patterns::default());
-        let stack = Stack { tgid: me, comm: "java".into(), user: vec![park, acquire], ..Stack::default() };
+        let user = vec![park, acquire, caller];
+        let stack = Stack { tgid: me, comm: "java".into(), user, ..Stack::default() };
         let class = |verdicts: &[Verdict]| verdicts.iter().map(|v| v.class).collect::<Vec<_>>();
         let first = waiters.judge(&mut symbols, 0x1000, &stack, None, false).expect("there is time");
         assert_eq!(class(&first), [FutexClass::Condition]);
         let start = Instant::now();
         assert_eq!(class(&waiters.judge_again(&mut symbols, start)), [], "no names have come");
-        write("java.util.concurrent.locks.AbstractQueuedSynchronizer.acquire", acquire - 0x10);
-        let again = (1..40).find_map(|n| {
-            // The map is read again ever more seldom.
-            std::thread::sleep(Duration::from_millis(20));
-            let verdicts = waiters.judge_again(&mut symbols, start + AGAIN * n);
-            (!verdicts.is_empty()).then_some(verdicts)
-        });
-        std::fs::remove_file(&path).expect("it was written");
-        // SAFETY: mapped above, and no reference into it is left.
-        assert_eq!(unsafe { libc::munmap(code, 4096) }, 0);
-        assert_eq!(class(&again.expect("names have come")), [FutexClass::Lock]);
-        assert_eq!(class(&waiters.judge_again(&mut symbols, start + AGAIN * 50)), [], "it is settled");
+        made.name(1, "java.util.concurrent.locks.AbstractQueuedSynchronizer.acquire");
+        let lock = judged_again(&mut waiters, &mut symbols, start);
+        assert_eq!(class(&lock), [FutexClass::Lock]);
+        let of = |waiters: &mut Waiters, verdict: &Verdict| {
+            waiters.places.get(&verdict.place).expect("it is remembered").stack.to_string()
+        };
+        assert!(of(&mut waiters, &lock[0]).ends_with("acquire;[anon]"), "{}", of(&mut waiters, &lock[0]));
+        // What the lock's waits were counted under has its caller's name now; what was no lock stays that.
+        made.name(2, "Store.reserve");
+        judged_again(&mut waiters, &mut symbols, start + AGAIN * 40);
+        assert!(of(&mut waiters, &lock[0]).ends_with("acquire;Store.reserve"));
+        assert!(of(&mut waiters, &first[0]).ends_with("[anon];[anon]"));
+        assert_eq!(class(&waiters.judge_again(&mut symbols, start + AGAIN * 100)), [], "it is settled");
     }
 }

@@ -7,7 +7,7 @@ use ncpu_schema::{CpuState, SampleClass, UserCause};
 use super::claim::{Claim, Kind, Source};
 use super::names::short;
 use super::places::{Most, Place};
-use super::user_locks::{held_words, is_lock_function};
+use super::user_locks::{held_words, is_lock_function, takers_of_held};
 use super::view::{Sampled, View};
 use crate::causes::When;
 use crate::onion::evidence::{self, SharedLine};
@@ -50,11 +50,13 @@ fn is_library(frame: &str) -> bool {
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let context = &view.context;
     let all = evidence::count(context, CpuState::Program, |class| class == SampleClass::User);
-    // The word of a lock that threads wait for is a part of what that lock costs.
-    let locks = held_words(view);
-    let lines: Vec<SharedLine> =
-        evidence::shared_lines(context, all).into_iter().filter(|line| !holds(line, &locks)).collect();
+    // The word of a lock that threads wait for is a part of what that lock costs, and so is the data that they write with it.
+    let (locks, takers) = (held_words(view), takers_of_held(view));
     let waited = waited(view);
+    let lines: Vec<SharedLine> = evidence::shared_lines(context, all)
+        .into_iter()
+        .filter(|line| !holds(line, &locks) && !is_guarded(view, line, &takers, &waited))
+        .collect();
     let sum: f64 = lines.iter().map(|line| line.share.0).sum();
     lines.iter().map(|line| claim(view, line, line.share.0 / sum.max(f64::MIN_POSITIVE), &waited)).collect()
 }
@@ -77,6 +79,27 @@ fn holds(line: &SharedLine, locks: &[(&str, &str)]) -> bool {
         Some(word) => word.wrapping_sub(start) < 64,
         None => !lock.is_empty() && lock.split(['+', ' ']).next() == line.object.split(['+', ' ']).next(),
     })
+}
+
+/// Whether a line is written by threads that take a lock there, and wait for the lock longer than for the line.
+fn is_guarded(
+    view: &View<'_>,
+    line: &SharedLine,
+    takers: &HashMap<(&str, &str), f64>,
+    waited: &HashMap<&str, f64>,
+) -> bool {
+    let (mut guarded, mut all, mut longest): (f64, f64, f64) = (0.0, 0.0, 0.0);
+    for sample in view.samples.iter().filter(|s| s.class == SampleClass::User && s.process == line.process) {
+        let Some(leaf) = sample.user.first().filter(|leaf| line.writers.split(", ").any(|w| w == **leaf)) else {
+            continue;
+        };
+        let seconds = sample.seconds * waited.get(leaf).copied().unwrap_or(0.0);
+        let of = sample.user.iter().filter_map(|f| takers.get(&(sample.process, *f)));
+        let lock = of.copied().fold(0.0, f64::max);
+        (all, longest) = (all + seconds, longest.max(lock));
+        guarded += if lock > 0.0 { seconds } else { 0.0 };
+    }
+    guarded > 0.5 * all && longest > all
 }
 
 fn claim(view: &View<'_>, line: &SharedLine, part: f64, waited: &HashMap<&str, f64>) -> Claim {

@@ -403,12 +403,12 @@ fn threads_bound_to_one_cpu_stand_behind_one_another_whoever_has_the_others() {
 
 #[test]
 fn a_line_that_holds_a_lock_is_a_part_of_what_the_lock_costs() {
-    let of = |object: &str, line: &str| {
+    let waiting = |object: &str, line: &str, block: f64| {
         let mut tables = stacks(&[
             ("user", "stamps;start_thread;handle;insert;update", 1000.0),
             ("user", "stamps;start_thread;handle;insert", 600.0),
         ]);
-        tables.push(lock(10_000.0, 5.0));
+        tables.push(lock(10_000.0, block));
         tables.push(table(
             "user_causes",
             &["process", "function", "instruction", "cause"],
@@ -426,12 +426,17 @@ fn a_line_that_holds_a_lock_is_a_part_of_what_the_lock_costs() {
         ));
         Findings::of(&recording(0.0, tables)).unwrap()
     };
-    let shared = |findings: &Findings| findings.list.iter().any(|found| found.id == "shared-word");
+    let of = |object: &str, line: &str| waiting(object, line, 5.0);
+    let shared = |findings: &Findings| {
+        findings.list.iter().chain(&findings.others).any(|found| found.id == "shared-word")
+    };
     assert!(!shared(&of("table_lock+0x8", "0x4040")), "{:?}", of("table_lock+0x8", "0x4040").list);
     let other = of("unknown", "0x8080");
     let found =
         other.list.iter().chain(&other.others).find(|found| found.id == "shared-word").expect("another line");
     assert_eq!(found.title, "shared line of insert", "it has no name of its own");
+    // Threads that wait for the lock longer than for the line write the line with it.
+    assert!(!shared(&waiting("unknown", "0x8080", 12.0)));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! meanwhile, and the lock's own instructions. Calls and instructions have stacks, which name the function that takes the lock;
 //! the others are counted for a process, and a lock has the part of them that its waits are of all switches.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ncpu_record::Recording;
 use ncpu_schema::{
@@ -193,7 +193,8 @@ impl<'a> Waited<'a> {
     /// The functions that take it.
     fn takers(&self) -> Vec<&'a str> {
         let called = |stack: &[&'a str]| stack.iter().find(|f| !is_lock_function(f)).copied();
-        self.place.into_iter().chain(self.stacks.iter().filter_map(|(stack, _)| called(stack))).collect()
+        let known = self.place.into_iter().chain(self.shown());
+        known.chain(self.stacks.iter().filter_map(|(stack, _)| called(stack))).collect()
     }
 
     fn is_file(&self) -> bool {
@@ -383,6 +384,18 @@ pub(super) fn held_words<'a>(view: &View<'a>) -> Vec<(&'a str, &'a str)> {
     let all = waited(view);
     let held = all.iter().filter(|lock| lock.held && is_contended(view, lock));
     held.flat_map(|lock| lock.names.iter().map(|(name, _)| (lock.process, *name))).collect()
+}
+
+/// The functions that take locks which threads wait for, by process, with the thread-seconds waited for them.
+pub(super) fn takers_of_held<'a>(view: &View<'a>) -> HashMap<(&'a str, &'a str), f64> {
+    let mut sums = HashMap::new();
+    for lock in waited(view).into_iter().filter(|lock| lock.held) {
+        let takers: HashSet<&str> = lock.takers().into_iter().filter(|f| !f.starts_with('[')).collect();
+        for taker in takers {
+            *sums.entry((lock.process, taker)).or_default() += lock.block + lock.spin;
+        }
+    }
+    sums
 }
 
 /// Whether most of the waiting is of threads that were woken by a condition and take its mutex again.

@@ -22,6 +22,7 @@ mod names;
 mod places;
 mod pools;
 mod results;
+mod retries;
 mod runtime;
 mod serial;
 mod shared_lines;
@@ -193,7 +194,8 @@ impl Findings {
             let left = view.layers.iter().map(|(layer, seconds, _)| (*layer, *seconds)).collect();
             return Ok(Findings { left, ..Findings::default() });
         }
-        let claims: Vec<Claim> = DETECTORS.iter().flat_map(|claims| claims(&view)).collect();
+        let mut claims: Vec<Claim> = DETECTORS.iter().flat_map(|claims| claims(&view)).collect();
+        retries::join(&view, &mut claims);
         let lives = ThreadTime::of(recording)?;
         Ok(Findings { lives, ..Findings::serve(&view, claims, book) })
     }

@@ -90,7 +90,8 @@ fn is_guarded(
 ) -> bool {
     let (mut guarded, mut all, mut longest): (f64, f64, f64) = (0.0, 0.0, 0.0);
     for sample in view.samples.iter().filter(|s| s.class == SampleClass::User && s.process == line.process) {
-        let Some(leaf) = sample.user.first().filter(|leaf| line.writers.split(", ").any(|w| w == **leaf)) else {
+        let Some(leaf) = sample.user.first().filter(|leaf| line.writers.split(", ").any(|w| w == **leaf))
+        else {
             continue;
         };
         let seconds = sample.seconds * waited.get(leaf).copied().unwrap_or(0.0);

@@ -218,6 +218,46 @@ fn a_lock_that_hardly_anybody_waited_for_has_no_instructions() {
 }
 
 #[test]
+fn pauses_between_calls_that_fail_are_a_part_of_trying_again() {
+    let of = |paused_in: &str| {
+        let pause = format!(
+            "stamps;start_thread;{paused_in};clock_nanosleep;do_syscall_64_[k];__x64_sys_clock_nanosleep_[k]"
+        );
+        let mut tables = stacks(&[
+            (
+                "syscall",
+                "stamps;start_thread;worker;take;__libc_recv;do_syscall_64_[k];__x64_sys_recvfrom_[k]",
+                150.0,
+            ),
+            ("syscall", "stamps;start_thread;worker;take;__libc_recv;entry_SYSCALL_64_[k]", 150.0),
+            ("syscall", &pause, 600.0),
+            ("user", "stamps;start_thread;worker;take", 700.0),
+        ]);
+        tables.push(table(
+            "call_results",
+            &["process", "function", "descriptor", "error"],
+            &["samples", "returned"],
+            &[(&["stamps", "__libc_recv", "socket", "EAGAIN"], &[40.0, 0.0])],
+        ));
+        tables.push(table(
+            "sleepers",
+            &["call", "process"],
+            &["count", "asked", "slept", "threads"],
+            &[(&["clock_nanosleep", "stamps"], &[200_000.0, 4.0, 8.0, 2.0])],
+        ));
+        Findings::of(&recording(0.0, tables)).unwrap().list
+    };
+    let found = of("worker");
+    assert_eq!(found.iter().map(|found| &*found.id).collect::<Vec<_>>(), ["asked-again"]);
+    let pauses = found[0].parts.iter().filter(|part| part.what == "pauses between");
+    assert!((pauses.map(|part| part.seconds).sum::<f64>() - 6.0).abs() < 1e-6, "{:?}", found[0].parts);
+    assert!(found[0].lines.iter().any(|line| line.text == "20 us each, 20,000 times a second"), "{found:?}");
+    let mut apart: Vec<String> = of("tick").into_iter().map(|found| found.id).collect();
+    apart.sort();
+    assert_eq!(apart, ["asked-again", "frequent-timeouts"], "another thread may sleep for another reason");
+}
+
+#[test]
 fn results_tell_which_calls_are_in_vain() {
     let of = |results: &[(&[&str], &[f64])]| {
         let mut tables = stacks(&[

@@ -25,6 +25,8 @@ const MAX_PLACES: usize = 1 << 12;
 /// interval.
 const MAX_DOUBTS: usize = 64;
 const AGAIN: Duration = Duration::from_secs(1);
+/// Code made at run time that nobody has named begins with this.
+const UNNAMED: &str = "[anon";
 /// The first number of a place: 0 and 1 stand for none and for many (`OTHERS` of engine.h).
 const FIRST: u32 = 2;
 
@@ -71,9 +73,8 @@ struct Doubt {
     stack: Stack,
     copy: Option<Copied>,
     unnamed: usize,
-    /// What it was judged to be.
-    class: FutexClass,
-    place: u32,
+    /// The places that its waits were counted for: another one as often as there were more names.
+    places: Vec<u32>,
 }
 
 /// A stack with names, and where in its copy each return address was found.
@@ -87,7 +88,7 @@ struct Named {
 impl Named {
     /// Frames in code made at run time that nobody has named.
     fn unnamed(&self) -> usize {
-        self.frames.iter().filter(|f| f.starts_with("[anon")).count()
+        self.frames.iter().filter(|f| f.starts_with(UNNAMED)).count()
     }
 }
 
@@ -177,19 +178,19 @@ impl Waiters {
         }
         let unnamed = named.unnamed();
         let is_kept = self.doubts.len() < MAX_DOUBTS || !is_lock;
-        if let Some(&Verdict { class, place, .. }) = verdicts.first().filter(|_| unnamed > 0 && is_kept) {
+        if let Some(&Verdict { place, .. }) = verdicts.first().filter(|_| unnamed > 0 && is_kept) {
             // The one that was first in doubt of all that are: it has been looked at most often.
             if self.doubts.len() == MAX_DOUBTS {
                 self.doubts.remove(0);
             }
             let (stack, copy) = (stack.clone(), copy.cloned());
-            self.doubts.push(Doubt { futex, stack, copy, unnamed, class, place });
+            self.doubts.push(Doubt { futex, stack, copy, unnamed, places: vec![place] });
         }
         Some(verdicts)
     }
 
     /// Verdicts on waits whose stacks have got more names since they were judged. A wait in progress keeps its verdict;
-    /// the next wait at that place gets the new one. Names come to all waits of a place that stays what it was.
+    /// the next wait at that place gets the new one. The names come to all waits that were counted for the place.
     pub fn judge_again(&mut self, symbols: &mut Symbols, now: Instant) -> Vec<Verdict> {
         if self.doubts.is_empty() || self.doubted.is_some_and(|at| now < at + AGAIN) {
             return Vec::new();
@@ -207,13 +208,13 @@ impl Waiters {
                 let copy = doubt.copy.as_ref();
                 let python = python(symbols, &doubt.stack, copy);
                 let (_, told) = self.tell(&named, &python, doubt.futex, &doubt.stack, copy);
-                if let Some(now) = told.first() {
-                    if now.class == doubt.class
-                        && let Some(with_names) = self.places.get(&now.place).cloned()
-                    {
-                        self.places.insert(doubt.place, with_names);
+                if let Some((number, place)) =
+                    told.first().and_then(|now| Some((now.place, self.places.get(&now.place)?.clone())))
+                {
+                    for earlier in &doubt.places {
+                        self.places.insert(*earlier, place.clone());
                     }
-                    (doubt.class, doubt.place) = (now.class, now.place);
+                    doubt.places.push(number);
                 }
                 verdicts.extend(told);
             }
@@ -332,7 +333,9 @@ impl Waiters {
 
     fn number(&mut self, place: Place) -> u32 {
         let place = Arc::new(place);
-        if let Some(&n) = self.numbers.get(&place)
+        // Code without names is one for each, since it may get other names.
+        let is_known = !place.stack.contains(UNNAMED);
+        if let Some(&n) = self.numbers.get(&place).filter(|_| is_known)
             && self.places.get(&n).is_some()
         {
             return n;
@@ -429,11 +432,13 @@ mod tests {
             waiters.places.get(&verdict.place).expect("it is remembered").stack.to_string()
         };
         assert!(of(&mut waiters, &lock[0]).ends_with("acquire;[anon]"), "{}", of(&mut waiters, &lock[0]));
-        // What the lock's waits were counted under has its caller's name now; what was no lock stays that.
+        // What the waits were counted for until now has the names, too.
+        assert!(of(&mut waiters, &first[0]).ends_with("acquire;[anon]"));
         made.name(2, "Store.reserve");
         judged_again(&mut waiters, &mut symbols, start + AGAIN * 40);
-        assert!(of(&mut waiters, &lock[0]).ends_with("acquire;Store.reserve"));
-        assert!(of(&mut waiters, &first[0]).ends_with("[anon];[anon]"));
+        for verdict in first.iter().chain(&lock) {
+            assert!(of(&mut waiters, verdict).ends_with("acquire;Store.reserve"));
+        }
         assert_eq!(class(&waiters.judge_again(&mut symbols, start + AGAIN * 100)), [], "it is settled");
     }
 }

@@ -104,6 +104,7 @@ whens! {
     CollectorCopies = "collector-copies" [language, process, from, in_function] named "the language": "the same, and a tenth of it or more copies pages that processes share since fork",
     Compiling = "compiling" [language] named "the language": "the compiler of a language's runtime takes a tenth of the capacity or more",
     Function = "function" [function, process, place] named "the function": "three tenths of the program's time on CPU or more are in functions that the entry names, or in what these call",
+    BulkMemory = "bulk-memory" [function, process, place] named "the function": "three tenths of the program's time on CPU or more are user code of a function that the entry names, what it calls left out",
     CallFunction = "call-function" [call, process, place] named "the kernel's function": "a third of a call's time or more is in functions of the kernel that the entry names",
     CallFails = "call-fails" [call, process, place, error] named "the call and its error, as in `recvfrom EAGAIN`": "a call of one process takes a hundredth of the capacity or more, seven tenths of its results are one error, and an eighth of it or more is entering and leaving the kernel, or it looks up paths",
     FilesOpened = "files-opened" [process, place, calls] named "the process": "opening files takes a hundredth of the capacity or more, and a fifth of all calls for files; a twentieth closes them, and files are there",

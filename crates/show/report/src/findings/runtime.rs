@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ncpu_schema::Layer;
+use ncpu_schema::{Layer, SampleClass};
 
 use super::claim::{Claim, Kind, Source};
 use super::places::{Most, Place, is_line};
@@ -25,7 +25,12 @@ const COPIES: f64 = 0.1;
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let mut claims = collectors(view);
     claims.extend(compilers(view));
-    claims.extend(functions(view));
+    claims.extend(functions(view, When::Function, |sample| &sample.user));
+    // What its page faults take is a matter of fresh memory.
+    claims.extend(functions(view, When::BulkMemory, |sample| match sample.class {
+        SampleClass::User => &sample.user[..1.min(sample.user.len())],
+        _ => &[],
+    }));
     claims
 }
 
@@ -134,19 +139,22 @@ fn compilers(view: &View<'_>) -> Vec<Claim> {
     vec![claim]
 }
 
+/// The frames of a sample among which entries look for functions that they name.
+type Looks = for<'s, 'a> fn(&'s Sampled<'a>) -> &'s [&'a str];
+
 /// Functions that entries name, where most of the program's time on CPU is in them.
-fn functions(view: &View<'_>) -> Vec<Claim> {
+fn functions(view: &View<'_>, when: When, looks: Looks) -> Vec<Claim> {
     // A stack that breaks off says nothing of who called.
     let whole = |s: &&Sampled<'_>| !s.user.iter().any(|f| f.starts_with("[forgotten") || *f == "[unknown]");
     let all: f64 = view.samples.iter().filter(whole).map(|s| s.seconds).sum();
     let mut of: HashMap<&str, Vec<usize>> = HashMap::new();
     for (at, sample) in view.samples.iter().enumerate() {
-        for frame in &sample.user {
-            if let Some(entry) = view.entry(When::Function, frame) {
-                of.entry(entry).or_default().push(at);
-                break;
-            }
-        }
+        // A function that an entry names may call one of another entry: each has what it asks for.
+        let mut entries: Vec<&str> =
+            looks(sample).iter().filter_map(|frame| view.entry(when, frame)).collect();
+        entries.sort_unstable();
+        entries.dedup();
+        entries.into_iter().for_each(|entry| of.entry(entry).or_default().push(at));
     }
     let mut claims = Vec::new();
     for (entry, samples) in of {
@@ -158,14 +166,17 @@ fn functions(view: &View<'_>) -> Vec<Claim> {
         for &at in &samples {
             let sample = &view.samples[at];
             processes.add(sample.process, sample.seconds);
-            let known = |frame: &str| view.entry(When::Function, frame) == Some(entry);
+            let known = |frame: &str| view.entry(when, frame) == Some(entry);
             inner.add(sample.user.iter().find(|frame| known(frame)).copied().unwrap_or(""), sample.seconds);
-            lines.add(&Place::beyond(&sample.user, known).words(), sample.seconds);
+            // Threads of Go that look for work have no caller of the program's.
+            if !sample.user.iter().all(|frame| known(frame) || frame.starts_with("runtime.")) {
+                lines.add(&Place::beyond(&sample.user, known).words(), sample.seconds);
+            }
         }
         let Some((function, _)) = inner.top() else { continue };
         let process = processes.top().map_or_else(String::new, |(name, _)| name);
         let (place, line) = lines.place(&process);
-        let mut claim = Claim::new(Kind::Runtime, [When::Function], function.clone())
+        let mut claim = Claim::new(Kind::Runtime, [when], function.clone())
             .with("function", super::names::short(&function))
             .with("process", process)
             .with("place", line);

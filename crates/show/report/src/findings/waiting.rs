@@ -694,11 +694,13 @@ const STEP: f64 = 5e-6;
 
 /// Threads or processes that hand small steps to one another by pipes, sockets and counters.
 fn messages(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
-    const READERS: [&str; 6] = [
+    const READERS: [&str; 8] = [
         "anon_pipe_read",
         "pipe_read",
         "unix_stream_read_generic",
         "eventfd_read",
+        "do_msgrcv",
+        "wq_sleep",
         "__skb_wait_for_more_packets",
         "tcp_recvmsg",
     ];
@@ -743,6 +745,7 @@ fn messages(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     let object = match READERS.iter().position(|f| top.in_kernel(f)) {
         Some(0 | 1) => "a pipe",
         Some(3) => "an eventfd",
+        Some(4 | 5) => "a message queue",
         _ => "a socket",
     };
     let mut claim = Claim::new(Kind::HandOff, [When::Messages], object)
@@ -753,7 +756,18 @@ fn messages(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     claim.key = format!("messages {process} {object}");
     let part = (count / view.switches().max(1.0)).min(1.0);
     for (at, sample) in view.samples.iter().enumerate().filter(|(_, s)| names.contains(&s.process)) {
-        const MOVES: [&str; 6] = ["read", "write", "recvfrom", "sendto", "recvmsg", "sendmsg"];
+        const MOVES: [&str; 10] = [
+            "read",
+            "write",
+            "recvfrom",
+            "sendto",
+            "recvmsg",
+            "sendmsg",
+            "msgrcv",
+            "msgsnd",
+            "mq_timedreceive",
+            "mq_timedsend",
+        ];
         let what = match call_of(sample) {
             Some(call) if MOVES.contains(&call) || call == "entry" => "in the calls",
             _ if matches!(sample.layer(), Layer::Switches | Layer::Interrupts) => "switches and wake-ups",

@@ -279,11 +279,11 @@ pub fn unmet(tables: &[Table]) -> Vec<String> {
     let better = |than: &str| Some(change("log score")? - change(than)?);
     let most = f64::INFINITY;
     [
-        ("mean error at 4 times, %", curves(4.0, "mean"), 0.0, 30.0),
+        ("mean error at 4 times, %", curves(4.0, "mean"), 0.0, 29.0),
         ("median error at 4 times, %", curves(4.0, "median"), 0.0, 17.0),
         ("off at Nmax at 4 times", curves(4.0, "off"), 0.0, 1.4),
         ("points in their bands at 4 times, %", curves(4.0, "covered"), 85.0, 95.0),
-        ("mean error at 16 times, %", curves(16.0, "mean"), 0.0, 58.0),
+        ("mean error at 16 times, %", curves(16.0, "mean"), 0.0, 49.0),
         ("off at Nmax at 16 times", curves(16.0, "off"), 0.0, 1.9),
         ("points in their bands at 16 times, %", curves(16.0, "covered"), 85.0, 95.0),
         ("mean error of what a change gives, %", change("error"), 0.0, 27.0),
@@ -446,8 +446,8 @@ mod tests {
         };
         assert!(unmet(&tables(24.0, 90.0, 96.0)).is_empty());
         assert_eq!(
-            unmet(&tables(30.04, 90.0, 96.0)),
-            ["mean error at 4 times, %: 30.04, and 30 at most is claimed"]
+            unmet(&tables(29.04, 90.0, 96.0)),
+            ["mean error at 4 times, %: 29.04, and 29 at most is claimed"]
         );
         let wide = unmet(&tables(24.0, 99.0, 80.0));
         assert_eq!(wide.len(), 3, "{wide:?}");

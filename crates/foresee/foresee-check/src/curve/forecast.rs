@@ -35,6 +35,10 @@ const FADES: i32 = 3;
 /// The weight of the trend in a forecast, beside the laws. Forecasts of different kinds are wrong in different places,
 /// and their mean is wrong less than either; the trend alone is far worse than the laws.
 const TREND: f64 = 0.2;
+/// How much of the growth that the laws predict is left out, of ln X, from [`NEAR`] doublings on: the third of the forecasts that are
+/// averaged is that nothing more is gained. Most programs meet a limit that their first points do not show, and a forecast that is too
+/// high costs more than one that is too low.
+const STAYS: f64 = 0.4;
 /// How much of the last slope goes on: growth slows down.
 const DAMPED: f64 = 0.9;
 /// The trend is that of the points from the largest N divided by this.
@@ -121,7 +125,7 @@ impl Fitted {
         Distribution { parts }
     }
 
-    /// Predicts the throughput somewhere: by all laws' draws together, and by the trend.
+    /// Predicts the throughput somewhere: by all laws' draws together, by the last point, and by the trend.
     ///
     /// Each draw weighs 1/X, so the median is where the mean of |forecast / X - 1| is least: a forecast that is too high makes it larger than
     /// one that is too low. From few points that holds nearby only.
@@ -131,10 +135,11 @@ impl Fitted {
         let middle = quantile(&all, 0.5);
         let inverse: Vec<(f64, f64)> =
             all.iter().map(|log| (*log, (-(log - middle).clamp(-FARTHEST, FARTHEST)).exp())).collect();
-        let last = self.laws.first().map_or(at.n, |posterior| posterior.last.0.n);
+        let (last, last_x) = self.laws.first().map_or((at.n, middle), |p| (p.last.0.n, p.last.1.ln()));
         let beyond = (at.n / last).log2().max(0.0);
         let lean = if self.few { (NEAR / beyond.max(NEAR)).powi(FADES) } else { 1.0 };
         let by_laws = middle + lean * (weighted(&inverse, 0.5) - middle);
+        let by_laws = by_laws - STAYS * (beyond / NEAR).min(1.0) * (by_laws - last_x).max(0.0);
         let trend = self.trend.filter(|_| beyond > 0.0);
         let x = trend.map_or(by_laws, |t| by_laws + TREND * (t.log(at) - by_laws));
         let (low, high) = (quantile(&all, BAND.0).min(x), quantile(&all, BAND.1).max(x));
@@ -270,6 +275,28 @@ mod tests {
         let points: Vec<Point> =
             [(1, 1.0), (2, 2.0), (4, 2.0), (8, 2.0), (16, 2.0)].map(|(n, x)| (at(n), x)).to_vec();
         assert!(Trend::of(&points).unwrap().slope.abs() < 1e-9);
+    }
+
+    #[test]
+    fn growth_is_doubted_with_distance_and_a_fall_is_not() {
+        let hardware = Hardware::of_shape("1x64x1".parse().unwrap());
+        let at = |n: u32| At::of(&hardware, Order::Fill, f64::from(n), 1.0);
+        let by = |x: &dyn Fn(f64) -> f64, n: u32| {
+            let points: Vec<Point> = [1, 2, 4, 8].map(|n| (at(n), x(f64::from(n)))).to_vec();
+            let mut fitted = Fitted::to(&points, &Believed::weak()).unwrap();
+            fitted.trend = None;
+            let forecast = fitted.forecast(&at(n));
+            let weights = |log: &f64| (*log, (-log).exp());
+            let draws: Vec<(f64, f64)> =
+                fitted.chances(&at(n)).sample(1 ^ f64::from(n).to_bits()).iter().map(weights).collect();
+            (forecast.x.ln() - x(8.0).ln(), weighted(&draws, 0.5) - x(8.0).ln())
+        };
+        let (one, laws) = by(&|n| 10.0 * n, 16);
+        assert!(laws > 0.4 && (one / laws - (1.0 - STAYS / 2.0)).abs() < 0.05, "{one} {laws}");
+        let (two, laws) = by(&|n| 10.0 * n, 32);
+        assert!(laws > 0.6 && (two / laws - (1.0 - STAYS)).abs() < 0.05, "{two} {laws}");
+        let (fall, laws) = by(&|n| 10.0 / n, 32);
+        assert!(laws < -1.0 && (fall / laws - 1.0).abs() < 0.05, "{fall} {laws}");
     }
 
     #[test]

@@ -31,6 +31,3 @@ ncpu report w.ncpu --table layers -o csv | grep '^ncpu itself'
 [ "$maps" -gt 0 ] || fail "the kernel tells of no BPF map"
 [ "$maps" -le $((192 << 20)) ] || fail "BPF maps of $maps bytes for 16 CPUs"
 [ "$resident" -le $((200 << 20)) ] || fail "$resident bytes resident for 16 CPUs"
-
-# What each collector takes: for the manual, beside the same of a kernel with few possible CPUs.
-NCPU=ncpu many-cpus.sh 3

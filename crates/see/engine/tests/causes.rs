@@ -4,39 +4,24 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use common::{Seen, allowed, observe};
+use common::{Seen, allowed, c, observe};
 use ncpu_trials::{MOST, hold};
 
 fn to(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("causes-{}-{name}", std::process::id()))
 }
 
-fn compile(name: &str) -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let done = Command::new("gcc")
-        .args(["-O2", "-Wall", "-Werror", "-pthread", "-o"])
-        .arg(to(name))
-        .arg(here.join(format!("tests/c/{name}.c")))
-        .output()
-        .expect("gcc");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    to(name)
-}
-
 /// Runs a program observed; the numbers that it writes into its last argument's file, and the tables.
 fn run(name: &str, args: &[&str]) -> (Vec<f64>, Seen) {
-    let (program, out) = (compile(name), to("out"));
-    let mut argv = vec![program.clone().into_os_string()];
+    let (program, out) = (c(name, &["-O2"]), to("out"));
+    let mut argv = vec![program.into_os_string()];
     argv.extend(args.iter().map(Into::into));
     argv.push(out.clone().into());
     let seen = observe(&argv, |_| {});
     assert_eq!(seen.ended.status, 0, "{argv:?}");
     let text = std::fs::read_to_string(&out).expect("its output");
-    for file in [program, out] {
-        std::fs::remove_file(file).expect("it was made");
-    }
+    std::fs::remove_file(out).expect("it was made");
     (text.split_whitespace().map(|n| n.parse().expect("seconds")).collect(), seen)
 }
 

@@ -4,30 +4,17 @@
 mod common;
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use common::{Seen, allowed, observe};
+use common::{Seen, allowed, c, observe};
 use ncpu_engine::engine::Config;
 use ncpu_observe_core::program::Target;
 use ncpu_trials::{MOST, Plan, hold};
 
-/// `paths.c`, as any program is compiled: without frame pointers.
+/// `paths.c`, as any program is compiled: without frame pointers. Functions that are alike stay two.
 fn compile() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    static COMPILED: AtomicU32 = AtomicU32::new(0);
-    let nth = COMPILED.fetch_add(1, Ordering::Relaxed);
-    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("paths-{}-{nth}", std::process::id()));
-    let done = Command::new("gcc")
-        // Functions that are alike stay two.
-        .args(["-O2", "-fno-ipa-icf", "-Wall", "-Werror", "-pthread", "-o"])
-        .arg(&to)
-        .arg(here.join("tests/c/paths.c"))
-        .output()
-        .expect("gcc");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    to
+    c("paths", &["-O2", "-fno-ipa-icf"])
 }
 
 /// Idle CPU-seconds that a part was charged with: in all, and by code; and those there were.
@@ -74,10 +61,9 @@ impl Charged {
 /// Idle time charged in a run. On two CPUs or more, each of these programs leaves CPUs idle.
 fn charged(args: &[&str], change: impl Fn(&mut Config)) -> Charged {
     let program = compile();
-    let mut argv: Vec<std::ffi::OsString> = vec![program.clone().into()];
+    let mut argv: Vec<std::ffi::OsString> = vec![program.into()];
     argv.extend(args.iter().map(Into::into));
     let seen = observe(&argv, &change);
-    std::fs::remove_file(program).expect("it was compiled");
     assert_eq!(seen.ended.status, 0, "{args:?}");
     let charged = Charged::of(&seen);
     assert!(charged.idle > 0.2, "{args:?}: CPUs idled for {} s", charged.idle);
@@ -249,7 +235,7 @@ mod quiet {
     }
 
     /// A part of `paths.c` that is not observed, as it tells its port: what clients of it wait for.
-    fn not_observed(command: &mut Command, program: &Path, calls: &[(&str, &str)], named: &[&str]) {
+    fn not_observed(command: &mut Command, calls: &[(&str, &str)], named: &[&str]) {
         let mut server = Killed(command.stdout(Stdio::piped()).spawn().expect("a server"));
         let mut port = String::new();
         BufReader::new(server.0.stdout.take().expect("its output")).read_line(&mut port).expect("its port");
@@ -265,35 +251,31 @@ mod quiet {
             });
         }
         drop(server);
-        std::fs::remove_file(program).expect("it was compiled");
     }
 
     /// The server is another program, and not observed.
     #[test]
     fn a_peer_that_is_not_observed_is_named() {
         let Some(_one) = allowed() else { return };
-        let program = compile();
         let both = [("client_in_recv", "recvfrom"), ("client_in_poll", "poll")];
-        not_observed(Command::new(&program).arg("server"), &program, &both, &["server"]);
+        not_observed(Command::new(compile()).arg("server"), &both, &["server"]);
     }
 
     #[test]
     fn a_peer_in_a_container_is_named() {
         let Some(_one) = allowed() else { return };
-        let program = compile();
         let mut contained = Command::new("unshare");
-        contained.args(["--pid", "--mount", "--fork", "--kill-child"]).arg(&program).arg("server");
-        not_observed(&mut contained, &program, &[("client_in_recv", "recvfrom")], &["server"]);
+        contained.args(["--pid", "--mount", "--fork", "--kill-child"]).arg(compile()).arg("server");
+        not_observed(&mut contained, &[("client_in_recv", "recvfrom")], &["server"]);
     }
 
     /// Each answer comes from a process of its own, which ends with it: its name is known, or told not to be, and never another.
     #[test]
     fn a_waker_that_has_gone_gives_no_other_its_name() {
         let Some(_one) = allowed() else { return };
-        let program = compile();
         let calls = [("client_in_recv", "recvfrom")];
         let named = ["server", "another program"];
-        not_observed(Command::new(&program).arg("errands"), &program, &calls, &named);
+        not_observed(Command::new(compile()).arg("errands"), &calls, &named);
     }
 
     #[test]

@@ -4,9 +4,8 @@
 mod common;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use common::{Seen, allowed, observe};
+use common::{Seen, allowed, c, observe};
 use ncpu_trials::{MOST, hold};
 
 fn to(name: &str) -> PathBuf {
@@ -15,20 +14,11 @@ fn to(name: &str) -> PathBuf {
 
 /// The observation of `held.c`, and the microseconds for which it held its lock by its own account.
 fn held(kind: &str) -> (Seen, f64) {
-    let (program, out) = (to("held"), to("held-us"));
-    let done = Command::new("gcc")
-        .args(["-O2", "-Wall", "-Werror", "-pthread", "-o"])
-        .arg(&program)
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/held.c"))
-        .output()
-        .expect("gcc");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let seen = observe(&[program.clone().into(), kind.into(), out.clone().into()], |_| {});
+    let (program, out) = (c("held", &["-O2"]), to("held-us"));
+    let seen = observe(&[program.into(), kind.into(), out.clone().into()], |_| {});
     assert_eq!(seen.ended.status, 0, "{kind}");
     let text = std::fs::read_to_string(&out).expect("its output");
-    for file in [program, out] {
-        std::fs::remove_file(file).expect("it was made");
-    }
+    std::fs::remove_file(out).expect("it was made");
     (seen, text.trim().parse().expect("a number"))
 }
 

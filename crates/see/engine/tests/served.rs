@@ -5,24 +5,8 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use common::{Seen, allowed, observe};
-
-/// `server.c`, compiled.
-fn compile() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("server-{}", std::process::id()));
-    let done = Command::new("gcc")
-        .args(["-O2", "-Wall", "-Werror", "-pthread", "-o"])
-        .arg(&to)
-        .arg(here.join("tests/c/server.c"))
-        .output()
-        .expect("gcc");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    to
-}
+use common::{Seen, allowed, c, observe};
 
 /// The server's own log.
 #[derive(Debug)]
@@ -37,10 +21,10 @@ struct Log {
 
 /// Requests of a server with a cause of `unit` ms, as its log has them and as they are seen.
 fn serve(server: &str, cause: &str, requests: u32, unit: f64) -> (Log, Seen) {
-    let program = compile();
+    let program = c("server", &["-O2"]);
     let told = tempfile::NamedTempFile::new().expect("a file");
     let argv: [OsString; 6] = [
-        program.clone().into(),
+        program.into(),
         server.into(),
         cause.into(),
         requests.to_string().into(),
@@ -48,7 +32,6 @@ fn serve(server: &str, cause: &str, requests: u32, unit: f64) -> (Log, Seen) {
         told.path().into(),
     ];
     let seen = observe(&argv, |config| config.requests = true);
-    std::fs::remove_file(program).expect("it was compiled");
     assert_eq!(seen.ended.status, 0);
     let text = std::fs::read_to_string(told.path()).expect("it was written");
     let figures: Vec<f64> = text.split_whitespace().map(|n| n.parse().expect("a number")).collect();
@@ -95,10 +78,9 @@ fn each_request_is_counted_with_what_it_waited_for() {
 #[test]
 fn nothing_is_followed_where_nobody_asks() {
     let Some(_one) = allowed() else { return };
-    let program = compile();
-    let argv: [OsString; 4] = [program.clone().into(), "threads".into(), "quiet".into(), "40".into()];
+    let program = c("server", &["-O2"]);
+    let argv: [OsString; 4] = [program.into(), "threads".into(), "quiet".into(), "40".into()];
     let seen = observe(&argv, |_| {});
-    std::fs::remove_file(program).expect("it was compiled");
     assert_eq!(seen.rows("served").count() + seen.rows("slow_requests").count(), 0);
 }
 

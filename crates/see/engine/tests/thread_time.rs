@@ -4,25 +4,9 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use common::{Seen, allowed, observe};
+use common::{Seen, allowed, c, observe};
 use ncpu_engine::engine::Config;
-
-/// `lives.c`, compiled.
-fn compile() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("lives-{}", std::process::id()));
-    let done = Command::new("gcc")
-        .args(["-O2", "-Wall", "-Werror", "-pthread", "-o"])
-        .arg(&to)
-        .arg(here.join("tests/c/lives.c"))
-        .output()
-        .expect("gcc");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    to
-}
 
 /// Thread-seconds by role, activity and object.
 type Lives = BTreeMap<(String, String, String), f64>;
@@ -47,9 +31,8 @@ fn of(lives: &Lives, role: &str, doing: &[&str]) -> f64 {
 /// Lets a program of `lives.c` wait, and holds what is seen of it to what it did.
 fn waits(change: impl Fn(&mut Config)) -> Seen {
     const LEAST: f64 = 0.6;
-    let program = compile();
-    let seen = observe(&[program.clone().into(), "wait".into(), LEAST.to_string().into()], change);
-    std::fs::remove_file(&program).expect("it was compiled");
+    let program = c("lives", &["-O2"]);
+    let seen = observe(&[program.into(), "wait".into(), LEAST.to_string().into()], change);
     assert_eq!(seen.ended.status, 0);
     let all = lives(&seen);
     // Each of these slept for longer than that: the program saw it asleep first. On a busy machine it may take long until user
@@ -118,10 +101,9 @@ mod quiet {
 
     /// Threads that compete for CPUs, beside what the kernel says of them.
     fn near_the_kernel() {
-        let program = compile();
+        let program = c("lives", &["-O2"]);
         let told = tempfile::NamedTempFile::new().expect("a file");
-        let seen = observe(&[program.clone().into(), "work".into(), "3".into(), told.path().into()], |_| {});
-        std::fs::remove_file(program).expect("it was compiled");
+        let seen = observe(&[program.into(), "work".into(), "3".into(), told.path().into()], |_| {});
         assert_eq!(seen.ended.status, 0);
         let told = std::fs::read_to_string(told.path()).expect("it was written");
         let told: Vec<f64> = told.split_whitespace().map(|n| n.parse().expect("a number")).collect();

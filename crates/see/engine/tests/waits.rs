@@ -4,26 +4,8 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use common::{Seen, allowed, observe};
-
-/// `waits.c`, as any program is compiled: without frame pointers.
-fn compile(how: &[&str]) -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("waits-{}", std::process::id()));
-    let done = Command::new("gcc")
-        .args(["-O2", "-Wall", "-Werror", "-pthread"])
-        .args(how)
-        .arg("-o")
-        .arg(&to)
-        .arg(here.join("tests/c/waits.c"))
-        .output()
-        .expect("gcc");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    to
-}
+use common::{Seen, allowed, c, observe};
 
 /// The observation of one part: seconds asleep for a lock and for anything else, and the types of its futexes with
 /// the seconds blocked in each.
@@ -44,10 +26,10 @@ impl Waits {
     }
 
     fn compiled(part: &str, how: &[&str]) -> Waits {
-        let program = compile(how);
-        let seen: Seen = observe(&[program.clone().into(), part.into()], |_| {});
+        // As any program is compiled: without frame pointers.
+        let program = c("waits", &[&["-O2"], how].concat());
+        let seen: Seen = observe(&[program.into(), part.into()], |_| {});
         assert_eq!(seen.ended.status, 0, "{part}");
-        std::fs::remove_file(program).expect("it was compiled");
         let types = seen.rows("user_locks").map(|(t, r)| {
             (t.text(r, "type").expect("a type").to_string(), t.number(r, "block").expect("seconds"))
         });

@@ -3,6 +3,7 @@
 // Each of them is a crate of its own, and none needs all.
 
 use std::ffi::OsString;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard};
@@ -36,6 +37,32 @@ pub fn part(name: &str) -> Vec<OsString> {
         format!("parts::{name}").into(),
         "--nocapture".into(),
     ]
+}
+
+/// `tests/c/NAME.c`, compiled with these flags. Kept for other tests and runs, by what it is made of.
+pub fn c(name: &str, flags: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name).with_extension("c");
+    let of = Command::new("gcc").arg("--version").output().expect("gcc").stdout;
+    let mut hasher = DefaultHasher::new();
+    (of, std::fs::read(&source).expect("a source"), flags).hash(&mut hasher);
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("c-{:016x}", hasher.finish()));
+    let program = dir.join(name);
+    if program.exists() {
+        return program;
+    }
+    std::fs::create_dir_all(&dir).expect("a directory");
+    // Never seen half written.
+    let made = tempfile::Builder::new().tempdir_in(&dir).expect("a directory");
+    let to = made.path().join(name);
+    let done = Command::new("gcc")
+        .args(["-Wall", "-Werror", "-pthread", "-o"])
+        .args([&to, &source])
+        .args(flags)
+        .output()
+        .expect("gcc");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    std::fs::rename(to, &program).expect("one file system");
+    program
 }
 
 /// A program in Go of `tests/programs`, a file or the directory of a module, built; `None` without Go.

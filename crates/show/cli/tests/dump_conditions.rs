@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{err, ncpu, out};
+use common::{err, ncpu, out, pool_of_huge_pages};
 use dumpee::{Core, Dumpee, consistent, dump, killed_at_random, root};
 use ncpu_dump::target::{Status, mappings};
 
@@ -306,7 +306,10 @@ fn locked_and_hugetlb_memory_is_dumped_and_that_of_devices_told() {
 }
 
 /// More pages in the pool of hugetlbfs, for a while.
-struct Pool(u64);
+struct Pool {
+    more: u64,
+    _lock: std::fs::File,
+}
 
 impl Pool {
     const FILE: &str = "/proc/sys/vm/nr_hugepages";
@@ -316,15 +319,16 @@ impl Pool {
     }
 
     fn with(pages: u64) -> Self {
+        let _lock = pool_of_huge_pages();
         let before = Self::size();
         std::fs::write(Self::FILE, (before + pages).to_string()).unwrap();
-        Self(Self::size() - before)
+        Self { more: Self::size() - before, _lock }
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        std::fs::write(Self::FILE, (Self::size() - self.0).to_string()).unwrap();
+        std::fs::write(Self::FILE, (Self::size() - self.more).to_string()).unwrap();
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::err;
+use common::{err, pool_of_huge_pages};
 
 /// As often as this each is killed.
 const TIMES: u64 = 100;
@@ -111,6 +111,7 @@ fn fix_gives_a_limit_back_and_leaves_no_process() {
 fn settings_and_pools_are_given_back() {
     let pool = Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
     let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+    let _lock = pool_of_huge_pages();
     let before = read(pool);
     let more = (before.trim().parse::<u64>().unwrap_or(0) + 1).to_string();
     if !rustix::process::geteuid().is_root() || std::fs::write(pool, more).is_err() || read(pool) == before {

@@ -38,6 +38,14 @@ pub fn root() -> bool {
     yes
 }
 
+/// The machine's pool of huge pages, until this is dropped: programs of tests run side by side.
+pub fn pool_of_huge_pages() -> std::fs::File {
+    let lock = std::fs::File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join("pool-of-huge-pages.lock"))
+        .unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    lock
+}
+
 /// A user who may not observe gets one line that says so.
 pub fn needs_root(commands: &[&[&str]]) {
     if !root() {

@@ -91,7 +91,7 @@ vocabulary! {
     /// The cause of the time of a sample of user code.
     pub enum UserCause("cause of user time") {
         Computing = "computing": "instructions that waited for nothing but each other",
-        Memory = "waiting for memory": "loads, stores and copies that missed the first cache" since 7,
+        Memory = "waiting for memory": "loads, stores and copies that missed their core's own caches" since 7,
         SharedLine = "shared lines": "words in a cache line that one thread writes and others use at the same time" since 7,
         Atomic = "atomic operations": "atomic operations and fences on lines of one thread" since 7,
         Busy = "busy waiting": "loops that do nothing but look at memory until it changes" since 7,

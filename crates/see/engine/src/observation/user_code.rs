@@ -30,11 +30,11 @@ const MAX_FUNCTIONS: usize = 1 << 12;
 const MAX_MADE: usize = 512;
 const MORE: usize = 8;
 /// Addresses remembered of an instruction's operand.
-const ADDRESSES: usize = 256;
-/// Lines of a first cache, with some room: 48 KiB.
-const FIRST_CACHE: f64 = 768.0;
+const ADDRESSES: usize = 512;
 /// Pairs of samples with the same line at least, to estimate the number of lines.
-const PAIRS: f64 = 8.0;
+const PAIRS: f64 = 5.0;
+/// Bytes of a line.
+const LINE: f64 = 64.0;
 /// Processes whose mappings are read to name data, per table.
 const NAMED: usize = 8;
 
@@ -91,6 +91,8 @@ pub(super) struct UserCode {
     /// Samples that wait, those included.
     waiting: usize,
     lines: Lines,
+    /// Lines that a core's own caches hold, once it has been asked for.
+    of_core: Option<f64>,
     made: HashMap<CodeKey, Made>,
     /// Samples by thread, function, instruction and cause.
     rows: HashMap<Row, f64>,
@@ -282,8 +284,9 @@ impl UserCode {
             }
         }
         let stalls = stalls(code, &function.counts);
+        let of_core = *self.of_core.get_or_insert_with(lines_of_core);
         let near: HashSet<usize> =
-            function.lines.iter().filter(|(_, lines)| are_near(lines)).map(|(i, _)| *i).collect();
+            function.lines.iter().filter(|(_, lines)| are_near(lines, of_core)).map(|(i, _)| *i).collect();
         for (w, waited) in waiting.iter().zip(waits) {
             let here = code.position(w.at).map(|i| &code.instructions()[i]);
             let Some(waited) = waited else {
@@ -393,16 +396,30 @@ impl UserCode {
     }
 }
 
-/// Whether operands lie in few enough lines for the first cache: then their latency is a matter of computing. How many lines there are is
-/// known by how often two samples have the same.
-fn are_near(lines: &[u64]) -> bool {
+/// Whether operands lie in few enough lines for the caches of one core: then their latency is a matter of computing. How many lines there
+/// are is known by how often two samples have the same.
+fn are_near(lines: &[u64], of_core: f64) -> bool {
     let mut counts: HashMap<u64, u64> = HashMap::new();
     for line in lines {
         *counts.entry(*line).or_default() += 1;
     }
     let pairs = counts.values().map(|n| n * (n - 1) / 2).sum::<u64>() as f64;
     let n = lines.len() as f64;
-    pairs >= PAIRS && n * n / 2.0 / pairs <= FIRST_CACHE
+    pairs >= PAIRS && n * n / 2.0 / pairs <= of_core
+}
+
+/// Lines of the largest cache that one core has for itself, up to the second level; those of 48 KiB where it is not known.
+fn lines_of_core() -> f64 {
+    const LEAST: u64 = 48 << 10;
+    let caches = std::path::Path::new("/sys/devices/system/cpu/cpu0/cache");
+    let size = |index: u32| {
+        let text = |file: &str| std::fs::read_to_string(caches.join(format!("index{index}/{file}"))).ok();
+        let kib: u64 = text("size")?.trim().strip_suffix('K')?.parse().ok()?;
+        let is_data = text("type")?.trim() != "Instruction";
+        let is_near = text("level")?.trim().parse::<u32>().ok()? <= 2;
+        (is_data && is_near).then_some(kib << 10)
+    };
+    (0..8).filter_map(size).fold(LEAST, u64::max) as f64 / LINE
 }
 
 /// The kind of memory that unnamed data lies in.
@@ -411,5 +428,34 @@ fn kept_in(region: &str) -> String {
         "[heap]" | "[anon]" => "heap".into(),
         "[stack]" => "stack".into(),
         file => file.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_is_near_where_samples_say_that_it_fits_a_cores_caches() {
+        const OF_CORE: f64 = 32768.0;
+        let mut state = 1_u64;
+        let mut among = |lines: u64, samples: usize| {
+            let mut next = || {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                64 * (state % lines)
+            };
+            let lines: Vec<u64> = (0..samples).map(|_| next()).collect();
+            are_near(&lines, OF_CORE)
+        };
+        // A matrix of 72 KiB, and a table of 512 KiB.
+        assert!(among(1152, 160) && among(8192, ADDRESSES));
+        assert!(!among(16384, 100), "too few samples to tell");
+        for lines in [3 * OF_CORE as u64, 1 << 22] {
+            let near = (0..200).filter(|_| among(lines, ADDRESSES)).count();
+            assert!(near <= 6, "{near} of 200 with {lines} lines");
+        }
+        assert!(!are_near(&[], OF_CORE));
     }
 }

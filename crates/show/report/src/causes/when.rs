@@ -146,7 +146,7 @@ whens! {
     SharedByReaders = "shared-by-readers" [line, place, words, writers, threads, sharing] named "the function that writes and the data": "user code waits for a cache line that the readers of a lock write",
     SharedWord = "shared-word" [line, place, words, writers, threads, sharing] named "the function that writes and the data": "user code waits for a cache line in which several threads use the same word, and one writes it",
     FalseSharing = "false-sharing" [line, place, words, writers, threads, sharing] named "the function that writes and the data": "user code waits for a cache line in which each thread uses a word of its own",
-    MemoryWaits = "memory-waits" [function, process, part] named "the function": "a tenth of the capacity or more is loads of one function that missed the first cache, and two fifths of its time or more",
+    MemoryWaits = "memory-waits" [function, process, part] named "the function": "a tenth of the capacity or more is loads of one function that missed their core's own caches, and two fifths of its time or more",
     SameRight = "same-right" []: "threads stood behind other programs for a twentieth of the time or more",
 }
 

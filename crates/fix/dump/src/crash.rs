@@ -30,7 +30,7 @@ use crate::live::filled;
 use crate::memory::Memory;
 use crate::notes;
 use crate::output::Output;
-use crate::pagemap::{PageMap, join};
+use crate::pagemap::{PageMap, join, size};
 use crate::pipeline::{self, Job, Read as Origin};
 use crate::seekable::{Codec, Trailer};
 use crate::target;
@@ -399,7 +399,7 @@ fn write_core(
     });
     notes::put(&mut notes, notes::OWN, notes::NT_OWN, own.to_string().as_bytes());
     let segments: Vec<Segment> = chosen.iter().map(|c| Segment::new(&c.mapping, c.stored)).collect();
-    let total: u64 = ranges.iter().map(|(start, end)| end - start).sum();
+    let total = size(&ranges);
     let layout = Layout::new(&segments, Arc::new(ranges), &notes);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut pipe = Some(pipe);

@@ -18,7 +18,7 @@ use crate::memory::Memory;
 use crate::mend::Huge;
 use crate::notes;
 use crate::output::Output;
-use crate::pagemap::{PageMap, Ranges, Which, join, outside, within};
+use crate::pagemap::{PageMap, Ranges, Which, join, outside, size, within};
 use crate::pipeline::{self, Job, Read};
 use crate::protect::Guard;
 use crate::seekable::{Codec, Trailer};
@@ -462,10 +462,6 @@ impl Subject<'_> {
             notes,
         })
     }
-}
-
-fn size(ranges: &[(u64, u64)]) -> u64 {
-    ranges.iter().map(|(start, end)| end - start).sum()
 }
 
 /// Notes on memory whose contents in the dump differ from the process at that moment.

@@ -172,6 +172,11 @@ pub(crate) fn join(ranges: &mut Ranges) {
     *ranges = out;
 }
 
+/// Bytes of all ranges.
+pub(crate) fn size(ranges: &[(u64, u64)]) -> u64 {
+    ranges.iter().map(|(start, end)| end - start).sum()
+}
+
 /// The parts of a range outside sorted ranges.
 pub(crate) fn outside(ranges: &[(u64, u64)], start: u64, end: u64) -> Ranges {
     let mut out = Ranges::new();

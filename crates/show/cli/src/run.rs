@@ -413,7 +413,7 @@ fn report(
     }
     let select = args.select.select();
     let mut printer = args.select.printer()?;
-    for table in chosen_tables(recording, args, observed)? {
+    for table in chosen_tables(recording, args)? {
         let table = select.apply(table)?;
         // A program that reads tables does not read standard error.
         let table = match args.select.format() {
@@ -476,11 +476,8 @@ fn is_observed(recording: &Recording) -> bool {
 }
 
 /// The tables that were asked for.
-fn chosen_tables(
-    recording: &Recording,
-    args: &ReportArgs,
-    observed: bool,
-) -> anyhow::Result<Vec<ncpu_table::Table>> {
+fn chosen_tables(recording: &Recording, args: &ReportArgs) -> anyhow::Result<Vec<ncpu_table::Table>> {
+    let observed = is_observed(recording);
     Ok(match args.table.as_deref() {
         // A recording of a command that looks once: it has nothing but its tables.
         None if !observed && !recording.tables.is_empty() => recording.tables.values().cloned().collect(),

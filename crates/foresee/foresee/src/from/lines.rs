@@ -104,6 +104,17 @@ pub(super) fn put(
     wanted
 }
 
+/// Share of the CPU time in user code that could not be read, where that is most of the user code. Of less of it what was read is an
+/// example.
+pub(super) fn unread(recording: &Recording) -> f64 {
+    let Ok(Some(t)) = user_causes::Reader::open(recording) else { return 0.0 };
+    let samples = |wanted: &dyn Fn(Option<UserCause>) -> bool| -> f64 {
+        t.rows().filter(|&row| wanted(t.cause.get(row))).filter_map(|row| t.samples.get(row)).sum()
+    };
+    let (all, unknown) = (samples(&|_| true), samples(&|cause| cause == Some(UserCause::Unknown)));
+    if 2.0 * unknown <= all { 0.0 } else { (unknown / all_samples(recording).max(1.0)).min(1.0) }
+}
+
 /// Share of the CPU time in atomic operations on lines that are not known to be shared, as far as these would take turns were they one
 /// line.
 pub(super) fn unseen_atomics(recording: &Recording) -> f64 {

@@ -404,9 +404,20 @@ fn unseen(
         s.class == SampleClass::Fault
             || s.class == SampleClass::Syscall && LOCKING.contains(&s.detail.as_str())
     };
+    let unread = hidden(lines::unread(recording));
+    if unread >= TOLD {
+        notes.push(format!(
+            "{:.0} % of its CPU time is in user code that ncpu could not read, so whether its threads write the same memory is not known, and {} \
+             does not show it: the band reaches down to where all of that is done one at a time; record for longer, or where ncpu gets CPU \
+             time of its own",
+            100.0 * unread,
+            seldom(used.cpus)
+        ));
+    }
+    let user = 1.0 - (1.0 - atomics) * (1.0 - unread);
     let share = hidden(model.mix.iter().filter(locks).map(|s| s.weight).sum::<f64>() / all.max(1.0));
     if share < TOLD {
-        return atomics;
+        return user;
     }
     let name =
         |s: &Share| if s.class == SampleClass::Fault { "page faults".to_string() } else { s.detail.clone() };
@@ -420,7 +431,7 @@ fn unseen(
         most.join(", "),
         seldom(used.cpus)
     ));
-    1.0 - (1.0 - share) * (1.0 - atomics)
+    1.0 - (1.0 - share) * (1.0 - user)
 }
 
 /// Why waits would not show.

@@ -1,7 +1,7 @@
 //! Models read out of recordings of known programs, since these were simulated.
 
 use ncpu_record::Recording;
-use ncpu_schema::{CpuState, SampleClass};
+use ncpu_schema::{CpuState, SampleClass, UserCause};
 use ncpu_table::{Column, Kind, Table, Unit};
 
 use super::*;
@@ -333,6 +333,47 @@ fn the_band_of_one_cpu_holds_locks_that_it_cannot_show() {
     let (run, x) = observed(&truth, 2);
     let left = none(&run, x);
     assert!(left > 0.05 && left < 0.15, "{left}");
+}
+
+#[test]
+fn the_band_of_one_cpu_holds_shared_memory_of_code_that_was_not_read() {
+    let (run, x) = observed(&plain(4), 1);
+    let all = run.tables["samples"].clone();
+    let sum: u64 = (0..all.num_rows()).filter_map(|row| all.int(row, "samples")).sum();
+    let learnt = |unknown: f64, run: &Recording| {
+        let mut run = run.clone();
+        let mut rows = ncpu_schema::user_causes::Rows::new();
+        for (cause, share) in [(UserCause::Unknown, unknown), (UserCause::Computing, 1.0 - unknown)] {
+            let samples = Some(share * sum as f64);
+            rows.push(ncpu_schema::user_causes::Row { cause: Some(cause), samples, ..Default::default() });
+        }
+        run.tables.insert("user_causes".into(), rows.finish());
+        super::recording(&run, Some(x), None).unwrap()
+    };
+    let unseen = |learnt: &super::Learnt| learnt.model.recorded.as_ref().unwrap().unseen;
+    let noted = |learnt: &super::Learnt| learnt.notes.iter().any(|n| n.contains("could not read"));
+    let whole = learnt(1.0, &run);
+    assert!(unseen(&whole) > 0.9 && noted(&whole), "{} {:?}", unseen(&whole), whole.notes);
+    let point = |cpus: u32| {
+        foretell::point(&whole.model, &machine(cpus), cpus as usize, Order::Spread, &EFFORT, &|| false)
+            .unwrap()
+    };
+    let (one, two) = (point(1), point(2));
+    assert!(
+        two.band.0 < one.throughput && two.band.1 > 1.8 * one.throughput,
+        "{:?} {:?}",
+        one.band,
+        two.band
+    );
+    // A little that is unknown is like what is known.
+    let part = learnt(0.3, &run);
+    assert!(unseen(&part) == 0.0 && !noted(&part), "{} {:?}", unseen(&part), part.notes);
+    // Processes share no memory.
+    let mut apart = run.clone();
+    let rows: Vec<_> = (0..4).map(|i| (10 + i, 0.25, 0.75, 0.0, 0)).collect();
+    apart.tables.insert("threads".into(), threads_in(&[10, 11, 12, 13], &rows));
+    let apart = learnt(1.0, &apart);
+    assert!(unseen(&apart) == 0.0 && !noted(&apart), "{} {:?}", unseen(&apart), apart.notes);
 }
 
 #[test]

@@ -73,7 +73,7 @@ struct Doubt {
     stack: Stack,
     copy: Option<Copied>,
     unnamed: usize,
-    /// The places that its waits were counted for: another one as often as there were more names.
+    /// The places that its waits were counted for: one more each time that there were more names.
     places: Vec<u32>,
 }
 
@@ -401,7 +401,7 @@ mod tests {
         }
     }
 
-    /// What a second judgement of this process's waits says; the map of names is read again ever more seldom.
+    /// The verdicts of a second judgement of this process's waits; the map of names is read again ever more seldom.
     fn judged_again(waiters: &mut Waiters, symbols: &mut Symbols, start: Instant) -> Vec<Verdict> {
         let again = (1..40).find_map(|n| {
             std::thread::sleep(Duration::from_millis(20));
@@ -432,7 +432,7 @@ mod tests {
             waiters.places.get(&verdict.place).expect("it is remembered").stack.to_string()
         };
         assert!(of(&mut waiters, &lock[0]).ends_with("acquire;[anon]"), "{}", of(&mut waiters, &lock[0]));
-        // What the waits were counted for until now has the names, too.
+        // The earlier places have the names, too.
         assert!(of(&mut waiters, &first[0]).ends_with("acquire;[anon]"));
         made.name(2, "Store.reserve");
         judged_again(&mut waiters, &mut symbols, start + AGAIN * 40);

@@ -100,6 +100,7 @@ whens! {
     BusyWait = "busy-wait" [process, place, function, threads] named "the function and its caller": "other code does nothing but look at memory until it changes, for a hundredth of the capacity or more",
     SerialCode = "serial-code" [thread, place, callers] named "the function": "a tenth of the serial phases or more of a program of several busy threads are one thread's in one function",
     SerialThread = "serial-thread" [thread, place, callers] named "the thread": "the same, in many functions",
+    UnevenBarrier = "uneven-barrier" [process, place, barrier, times] named "the process": "threads wait a fifth of the observation or more at barriers, and one thread is on CPU for twice the others' mean or more",
     CollectorWork = "collector-work" [language, process, from, in_function] named "the language": "a garbage collector takes a hundredth of the capacity or more, and three twentieths of the program's time on CPU; all layers together",
     CollectorCopies = "collector-copies" [language, process, from, in_function] named "the language": "the same, and a tenth of it or more copies pages that processes share since fork",
     Compiling = "compiling" [language] named "the language": "the compiler of a language's runtime takes a tenth of the capacity or more",

@@ -33,6 +33,7 @@ mod table;
 mod tests;
 mod text;
 mod tracers;
+mod uneven;
 mod user_locks;
 mod view;
 mod waiting;
@@ -57,7 +58,7 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 15] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 16] = [
     tracers::claims,
     pools::claims,
     begun::claims,
@@ -68,6 +69,7 @@ const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 15] = [
     shared_lines::claims,
     memory_waits::claims,
     serial::claims,
+    uneven::claims,
     runtime::claims,
     calls::claims,
     memory::claims,
@@ -238,7 +240,7 @@ impl Findings {
             let counts = |found: &Finding| match found.kind {
                 Kind::Lock | Kind::KernelLock => beside || busy,
                 Kind::Device => beside && held(found),
-                Kind::Pool | Kind::Polling | Kind::Peer | Kind::Binding => beside,
+                Kind::Pool | Kind::Polling | Kind::Peer | Kind::Binding | Kind::SerialCode => beside,
                 _ => false,
             };
             let large = |found: &Finding| counts(found) && waited(found) >= least * view.elapsed();

@@ -26,7 +26,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let mut claims = collectors(view);
     claims.extend(compilers(view));
     claims.extend(functions(view, When::Function, |sample| &sample.user));
-    // What its page faults take is a matter of fresh memory.
+    // Its page faults are a matter of fresh memory.
     claims.extend(functions(view, When::BulkMemory, |sample| match sample.class {
         SampleClass::User => &sample.user[..1.min(sample.user.len())],
         _ => &[],

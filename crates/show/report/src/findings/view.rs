@@ -221,6 +221,11 @@ impl<'a> View<'a> {
         busy.into_values().fold(0.0, f64::max) / self.elapsed().max(f64::MIN_POSITIVE)
     }
 
+    /// Seconds that each thread of a process was on CPU.
+    pub fn cpu_by_thread(&self, process: &str) -> Vec<f64> {
+        self.by_thread(process, |t, row| on_cpu(t, row).unwrap_or(0.0)).into_values().collect()
+    }
+
     /// Sums over the rows of each thread of a process, by its number.
     fn by_thread(
         &self,

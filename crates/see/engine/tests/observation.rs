@@ -155,6 +155,17 @@ fn sleeps_with_a_timeout_are_counted_with_what_was_asked_for() {
 }
 
 #[test]
+fn a_sleep_of_no_time_is_a_sleep() {
+    let Some(_one) = allowed() else { return };
+    let seen = observe(&part("sleep_for_nothing"), |_| {});
+    let truth: f64 = said("for_nothing").parse().expect("switches");
+    let rows = seen.rows("sleepers").filter(|(t, r)| t.text(*r, "call") == Some("clock_nanosleep"));
+    let count: f64 = rows.filter_map(|(t, r)| t.number(r, "count")).sum();
+    // A timer may end the sleep before the thread has left its CPU, and of frequent sleeps one in so many is followed.
+    assert!(truth >= 100.0 && (0.3..3.0).contains(&(count / truth)), "{count} of {truth}");
+}
+
+#[test]
 fn threads_that_alternate_between_calls_are_counted_once_each() {
     let Some(_one) = allowed() else { return };
     let seen = observe(&part("alternate"), |_| {});
@@ -577,6 +588,29 @@ mod parts {
                 });
             }
         });
+    }
+
+    #[test]
+    #[ignore = "a part played under observation"]
+    fn sleep_for_nothing() {
+        let switches = || {
+            // SAFETY: an all-zero rusage is valid, and the call fills it.
+            let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+            assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) }, 0);
+            usage.ru_nvcsw
+        };
+        let before = switches();
+        for (flags, clock, tv_sec) in
+            [(0, libc::CLOCK_REALTIME, 0), (libc::TIMER_ABSTIME, libc::CLOCK_MONOTONIC, 1)]
+        {
+            for _ in 0..2000 {
+                let time = libc::timespec { tv_sec, tv_nsec: 0 };
+                // SAFETY: a whole timespec, and no room for what is left.
+                unsafe { libc::clock_nanosleep(clock, flags, &time, std::ptr::null_mut()) };
+            }
+        }
+        let told = (switches() - before).to_string();
+        std::fs::write(super::note("for_nothing", parent_id()), told).unwrap();
     }
 
     #[test]

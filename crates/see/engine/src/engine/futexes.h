@@ -221,7 +221,7 @@ APART __u64 asked_ns(int nr)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	__s64 time[2] = {}, ms = 0;
-	__u64 from = 0, micro = 0, now = 0;
+	__u64 from = 0, micro = 0, now = 0, least = 0;
 
 	switch (nr) {
 	case NR_poll:
@@ -231,11 +231,14 @@ APART __u64 asked_ns(int nr)
 	case NR_epoll_pwait:
 		ms = (__s32)ARG3(regs);
 		break;
+	/* A sleep of no time, or until a moment that has been, has a timer all the same. */
 	case NR_nanosleep:
 		from = ARG0(regs);
+		least = 1;
 		break;
 	case NR_clock_nanosleep:
 		from = ARG2(regs);
+		least = 1;
 		if (ARG1(regs) & TIMER_ABSTIME) { /* the clock must be the one we read */
 			if (ARG0(regs) != CLOCK_MONOTONIC)
 				return 0;
@@ -280,7 +283,7 @@ APART __u64 asked_ns(int nr)
 	if (!from || bpf_probe_read_user(time, sizeof(time), (void *)from) || time[0] < 0 || time[0] > 1000000000)
 		return 0;
 	__s64 ns = time[0] * 1000000000 + (micro ? time[1] * 1000 : time[1]);
-	return ns > (__s64)now ? ns - now : 0;
+	return ns > (__s64)now ? ns - now : least;
 }
 
 /* The calls above, a bit each: most calls that sleep are not among them. */

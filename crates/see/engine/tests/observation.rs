@@ -595,8 +595,12 @@ mod parts {
     fn sleep_for_nothing() {
         let switches = || {
             // SAFETY: an all-zero rusage is valid, and the call fills it.
-            let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-            assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) }, 0);
+            let (usage, failed) = unsafe {
+                let mut usage: libc::rusage = std::mem::zeroed();
+                let failed = libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+                (usage, failed)
+            };
+            assert_eq!(failed, 0);
             usage.ru_nvcsw
         };
         let before = switches();

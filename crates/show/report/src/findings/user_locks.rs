@@ -27,6 +27,9 @@ const INTERPRETERS: [&str; 2] = ["GIL", "GVL"];
 /// Hand-offs a second below which threads may as well hand work to one another.
 const FINE: f64 = 1000.0;
 
+/// The part of what the program runs from which hand-offs cost more than queues of work do.
+const WORTH: f64 = 0.05;
+
 /// The mean wait of a hand-off that is fine, seconds.
 const BRIEF: f64 = 2e-3;
 
@@ -521,6 +524,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
             is_contended(view, lock) && (lock.held || is_fine(view, lock) || is_semaphore(view, lock))
         })
         .map(|(at, _)| claim(view, &all, at, &parts))
+        .filter(|claim| claim.kind != Kind::HandOff || claim.asked() >= WORTH * view.context.running)
         .collect()
 }
 

@@ -78,4 +78,8 @@ def ask(arguments: Sequence[str | os.PathLike[str]]) -> "pyarrow.Table":
         said = start([wanted[0], "-o", "json", "--output", path, *wanted[1:]], stdout=subprocess.DEVNULL)
         if said.returncode != 0:
             raise CommandFailed(words(said.stderr) or f"ncpu: exit status {said.returncode}", said.returncode)
-        return pyarrow.json.read_json(path) if os.path.getsize(path) else pyarrow.table({})
+        if not os.path.getsize(path):
+            return pyarrow.table({})
+        table = pyarrow.json.read_json(path)
+        # The version of the schema, which each line has, is no column.
+        return table.drop_columns(["ncpu_schema"]) if "ncpu_schema" in table.column_names else table

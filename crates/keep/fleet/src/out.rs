@@ -55,7 +55,7 @@ pub fn table(rows: &Rows, table: Table) -> anyhow::Result<()> {
 }
 
 fn print<W: Write + Send>(out: W, format: Format, width: usize, table: &Table) -> anyhow::Result<()> {
-    let mut printer = Printer::new(out, format, width);
+    let mut printer = Printer::new(out, format, width).versioned(ncpu_schema::VERSION);
     printer.table(table)?;
     printer.finish()?;
     Ok(())

@@ -68,8 +68,12 @@ impl Column {
     }
 }
 
-/// The rows as JSON, one object per line: keys of [`Column::key`], seconds and fractions, and explicit nulls.
-pub(crate) fn lines(table: &Table) -> Result<String> {
+/// The last key of each object: the version of the schema that the other keys are of.
+pub const VERSION_KEY: &str = "ncpu_schema";
+
+/// The rows as JSON, one object per line: keys of [`Column::key`], seconds and fractions, and explicit nulls. With a version, each object
+/// ends with [`VERSION_KEY`]: lines are read apart, so each has it.
+pub(crate) fn lines(table: &Table, version: Option<u32>) -> Result<String> {
     let mut seen: HashMap<String, usize> = HashMap::new();
     let mut keys = Vec::new();
     for column in table.columns() {
@@ -103,7 +107,14 @@ pub(crate) fn lines(table: &Table) -> Result<String> {
                 Cell::Text(text) => serde_json::to_writer(&mut out, text).map_err(io::Error::from)?,
             }
         }
-        out.extend_from_slice(if keys.is_empty() { b"{}\n" } else { b"}\n" });
+        if keys.is_empty() {
+            out.push(b'{');
+        }
+        if let Some(version) = version.filter(|_| !seen.contains_key(VERSION_KEY)) {
+            let comma = if keys.is_empty() { "" } else { "," };
+            write!(out, "{comma}\"{VERSION_KEY}\":{version}")?;
+        }
+        out.extend_from_slice(b"}\n");
     }
     Ok(String::from_utf8_lossy(&out).into_owned())
 }
@@ -149,6 +160,22 @@ mod tests {
         assert!(csv.starts_with("layer,evidence\na,half; the\\x1b rest\nb,one\nc,words; more\n"), "{csv}");
         let text = printed(Format::Text);
         assert!(text.contains("a      half; the\\x1b rest\n"), "{text}");
+    }
+
+    /// Readers that know the keys of before find them as they were, at their places.
+    #[test]
+    fn the_version_is_the_last_key() {
+        let mut rows = Table::builder("x", &[Column::text("a", "")]);
+        rows.row().text("b");
+        rows.row().null();
+        let table = rows.finish();
+        assert_eq!(lines(&table, None).unwrap(), "{\"a\":\"b\"}\n{\"a\":null}\n");
+        let versioned = "{\"a\":\"b\",\"ncpu_schema\":7}\n{\"a\":null,\"ncpu_schema\":7}\n";
+        assert_eq!(lines(&table, Some(7)).unwrap(), versioned);
+        // A table that was read back and has it.
+        let mut rows = Table::builder("x", &[Column::int("ncpu_schema", Unit::None, Kind::Key, "")]);
+        rows.row().int(3);
+        assert_eq!(lines(&rows.finish(), Some(7)).unwrap(), "{\"ncpu_schema\":3}\n");
     }
 
     fn key(name: &str, unit: Unit, kind: Kind) -> String {

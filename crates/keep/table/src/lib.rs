@@ -44,6 +44,7 @@ pub use column::{Column, Kind, Type, Unit};
 pub use compact::Compact;
 pub use fold::OTHERS;
 pub use group::Groups;
+pub use json::VERSION_KEY;
 pub use parquet::{ParquetGroups, ParquetStyle, ParquetWriter, read as read_parquet, texts as parquet_texts};
 pub use place::place;
 pub use print::{Format, Printer};

@@ -43,6 +43,7 @@ pub struct Printer<W: Write + Send> {
     parquet: Option<ParquetWriter<W>>,
     printed: usize,
     head: fn(&str) -> String,
+    version: Option<u32>,
 }
 
 impl<W: Write + Send> Printer<W> {
@@ -56,7 +57,14 @@ impl<W: Write + Send> Printer<W> {
             parquet: None,
             printed: 0,
             head: str::to_string,
+            version: None,
         }
+    }
+
+    /// Ends each object of JSON with the version of the schema: [`crate::VERSION_KEY`].
+    #[must_use]
+    pub fn versioned(self, version: u32) -> Printer<W> {
+        Printer { version: Some(version), ..self }
     }
 
     /// Passes every text table to `paint`, which may colour the header line.
@@ -93,7 +101,7 @@ impl<W: Write + Send> Printer<W> {
                 out.write_all((self.head)(&render_text(table, self.width)).as_bytes())?;
             }
             Format::Json => {
-                out.write_all(safe::json(&crate::json::lines(table)?).as_bytes())?;
+                out.write_all(safe::json(&crate::json::lines(table, self.version)?).as_bytes())?;
             }
             Format::Csv => {
                 out.write_all(&separated(table, first).map_err(std::io::Error::from)?)?;

@@ -94,6 +94,10 @@ fn json(bytes: &[u8], budget: &mut Budget) -> Result<RecordBatch> {
     let mut rows = 0_usize;
     for object in serde_json::Deserializer::from_slice(bytes).into_iter::<Object>() {
         for (key, value) in object.map_err(text)?.0 {
+            // The version of the schema, in each line.
+            if key == crate::VERSION_KEY {
+                continue;
+            }
             let at = *place.entry(key).or_insert_with_key(|key| {
                 columns.push((key.clone(), Gathered::default()));
                 columns.len() - 1
@@ -233,6 +237,12 @@ mod tests {
         assert_eq!((t.int(0, "n"), t.int(1, "n"), t.number(0, "x")), (Some(1), None, Some(2.0)));
         assert_eq!((t.text(0, "of"), t.text(1, "of"), t.text(0, "ok")), (Some("12"), None, Some("true")));
         assert_eq!((t.text(0, "more"), t.text(1, "more")), (None, Some("[1,2]")));
+    }
+
+    #[test]
+    fn the_version_of_a_json_line_is_no_column() {
+        let t = read(b"{\"n\":1,\"ncpu_schema\":9}\n{\"n\":2,\"ncpu_schema\":10}\n").unwrap();
+        assert_eq!((t.columns().len(), t.int(1, "n")), (1, Some(2)));
     }
 
     #[test]

@@ -121,7 +121,8 @@ impl RowArgs {
             anyhow::bail!("parquet is binary: send it to a file, as in `-o parquet --output out.parquet`");
         }
         let paint = if paint::wanted(out.is_terminal()) { paint::table } else { str::to_string };
-        Ok(Printer::new(BufWriter::new(out), self.format, text_width()).painted(paint))
+        let printer = Printer::new(BufWriter::new(out), self.format, text_width());
+        Ok(printer.painted(paint).versioned(ncpu_schema::VERSION))
     }
 
     /// Prints a table as it is.

@@ -256,8 +256,9 @@ fn libraries_are_found_where_they_are_installed() {
     assert_eq!(out(&o), format!("{}\n", installed.display()), "{}", err(&o));
     let o = run(&["--list", "-o", "json"]);
     let row = format!(
-        "{{\"name\":\"getenv\",\"for\":\"getenv without locks, safe beside setenv\",\"path\":\"{}\"}}\n",
-        installed.display()
+        "{{\"name\":\"getenv\",\"for\":\"getenv without locks, safe beside setenv\",\"path\":\"{}\",\"ncpu_schema\":{}}}\n",
+        installed.display(),
+        ncpu_schema::VERSION
     );
     assert_eq!(out(&o), row);
     let o = run(&["--list"]);

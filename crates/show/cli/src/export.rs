@@ -2,14 +2,17 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use flate2::{Compression, write::GzEncoder};
 use ncpu_files::NewFile;
+use ncpu_http::Collector;
 use ncpu_record::Recording;
 use ncpu_report::export;
 use ncpu_schema::StackKind;
+use ncpu_table::safe;
 
 /// Files for other tools.
 #[derive(Args, Debug)]
@@ -18,8 +21,9 @@ pub struct ExportArgs {
     #[arg(long, value_name = "FILE")]
     pprof: Option<PathBuf>,
 
-    /// Write the stacks to FILE in OpenTelemetry's format (profiles of opentelemetry-proto 1.10)
-    #[arg(long, value_name = "FILE")]
+    /// Write the stacks to FILE in OpenTelemetry's format (profiles of opentelemetry-proto 1.10), or send them to the collector at an
+    /// address, as in http://127.0.0.1:4318
+    #[arg(long, value_name = "FILE|URL")]
     otlp: Option<PathBuf>,
 
     /// Write the stacks to FILE as lines for flame graphs, in microseconds; - is standard output
@@ -70,8 +74,11 @@ impl ExportArgs {
         if let Some(file) = &self.pprof {
             put(file, &export::pprof(recording, StackKind::OnCpu)?)?;
         }
-        if let Some(file) = &self.otlp {
-            put(file, &export::otlp(recording)?)?;
+        if let Some(to) = &self.otlp {
+            match to.to_str().filter(|text| Collector::is_address(text)) {
+                Some(url) => send(url, recording)?,
+                None => put(to, &export::otlp(recording)?)?,
+            }
         }
         if let Some(file) = &self.folded {
             let kind = match self.stacks {
@@ -90,6 +97,26 @@ impl ExportArgs {
         }
         Ok(stacks || self.perfetto.is_some())
     }
+}
+
+/// Time that a collector may take, with all tries.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Sends the stacks to a collector.
+fn send(url: &str, recording: &Recording) -> anyhow::Result<()> {
+    let collector =
+        Collector::at(url, PATIENCE).with_context(|| format!("--otlp {}", safe::cut(url, 200)))?;
+    let message = export::otlp(recording)?;
+    let to = safe::cut(&collector.url().to_string(), 200);
+    let sent = collector.send(&message, &|| false);
+    let sent = sent.map_err(|why| anyhow::anyhow!("--otlp {to}: {}", safe::cut(&why, 400)))?;
+    let message = safe::cut(&sent.message, 400);
+    anyhow::ensure!(sent.rejected == 0, "{to} refused {} profiles: {message}", sent.rejected);
+    match message.is_empty() {
+        true => say!("ncpu: sent to {to}"),
+        false => say!("ncpu: sent to {to}, which says: {message}"),
+    }
+    Ok(())
 }
 
 /// Writes a file, packed with gzip if its name ends with `.gz`; `-` is standard output.

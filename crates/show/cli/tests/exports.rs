@@ -2,9 +2,13 @@
 
 mod common;
 
+#[path = "../../http/tests/common/collector.rs"]
+mod collector;
+
 use std::collections::BTreeMap;
 use std::process::Command;
 
+use collector::{Collector, decode};
 use common::{busy, err, ncpu, out, root};
 
 #[test]
@@ -54,6 +58,29 @@ fn other_tools_are_given_what_the_tables_tell() {
     let request = std::fs::read(&otlp).unwrap();
     assert!(request.windows(17).any(|name| name == b"counts_and_counts"));
     assert!(std::fs::metadata(&trace).unwrap().len() > 100);
+    // A collector gets what the file has.
+    let collector = Collector::start(&[
+        "HTTP/1.1 503 Busy\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 403 No\r\n\r\nno such tenant",
+    ]);
+    assert_eq!(report(&["--otlp", &collector.url]), "", "nothing is printed");
+    let busy = collector.next();
+    let (head, body) = collector.next();
+    assert!(head.starts_with("POST /v1development/profiles HTTP/1."), "{head}");
+    assert!(body == request && busy.1 == request, "the same message as in the file, again when it was busy");
+    let decoded = decode(&body);
+    assert!(decoded.functions.iter().any(|name| name == "counts_and_counts"), "{decoded:?}");
+    let cpu: u64 = decoded.sums.iter().filter(|((_, ty), _)| ty == "cpu").map(|(_, n)| n).sum();
+    assert!((cpu as f64 / 1e9 - own.values().sum::<f64>()).abs() < 1e-4, "{decoded:?}");
+    let refused = ncpu(&["report", &recording, "--otlp", &collector.url]);
+    assert!(
+        !refused.status.success() && err(&refused).contains("status 403: no such tenant"),
+        "{}",
+        err(&refused)
+    );
+    let tls = ncpu(&["report", &recording, "--otlp", "https://127.0.0.1:1"]);
+    assert!(!tls.status.success() && err(&tls).contains("https is not supported"), "{}", err(&tls));
     let packed = path("busy.pb.gz");
     assert_eq!(report(&["--pprof", &packed]), "");
     let unpacked = Command::new("gzip").args(["-dc", &packed]).output().unwrap();

@@ -37,6 +37,10 @@ pub struct Settings {
     pub history: u64,
     /// Permissions of a Unix socket.
     pub mode: u32,
+    /// Address of a collector that is sent the profiles of OpenTelemetry.
+    pub otlp: Option<String>,
+    /// Seconds of the profiles that it is sent at a time.
+    pub otlp_every: f64,
     /// Files of causes that reports look up first.
     pub causes: Vec<String>,
     /// The target of the observation, and its machine.

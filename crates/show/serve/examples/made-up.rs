@@ -24,8 +24,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut manifest = Manifest::new(Purpose::Watch, cpus, vec!["the machine".into()], 1.0);
     (manifest.host, manifest.cpu_model) = ("made-up".into(), "no processor".into());
     let (token, tls, user) = (None, None, None);
-    let settings =
-        Settings { listen, token, tls, user, history: 256 << 20, mode: 0o600, causes: Vec::new(), manifest };
+    let settings = Settings {
+        listen,
+        token,
+        tls,
+        user,
+        history: 256 << 20,
+        mode: 0o600,
+        otlp: None,
+        otlp_every: 10.0,
+        causes: Vec::new(),
+        manifest,
+    };
     ncpu_feed::begin(&mut feed, &settings)?;
     println!("{:?}", Ready::hear(answers)?);
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs_f64();

@@ -21,6 +21,7 @@ mod listen;
 mod made_up;
 mod merge;
 mod metrics;
+mod otlp;
 mod page;
 mod profiles;
 mod query;
@@ -98,7 +99,13 @@ fn begin(settings: &Settings) -> anyhow::Result<(Listener, Access)> {
 
 fn serve(settings: Settings, listener: Listener, access: Access) -> anyhow::Result<()> {
     let address = listener.address().to_owned();
+    let collector = settings.otlp.as_deref().map(|url| otlp::Sender::to(url, settings.otlp_every));
+    let collector = collector.transpose().context("--otlp")?;
     let state = Arc::new(State::new(settings));
+    if let Some(sender) = collector {
+        let state = Arc::clone(&state);
+        std::thread::Builder::new().name("ncpu-otlp".into()).spawn(move || sender.run(&state))?;
+    }
     let feeding = Arc::clone(&state);
     std::thread::Builder::new().name("ncpu-feed".into()).spawn(move || {
         let status = match feed(&feeding) {

@@ -96,6 +96,28 @@ impl<K: Clone + Eq + Hash + Ord> Named<K> {
     }
 }
 
+/// Outcome of a message to a collector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The collector has taken it.
+    Sent,
+    /// It has refused some profiles of it.
+    Partial,
+    /// It has not taken it.
+    Failed,
+}
+
+impl Outcome {
+    /// The word in metrics.
+    fn name(self) -> &'static str {
+        match self {
+            Outcome::Sent => "sent",
+            Outcome::Partial => "partial",
+            Outcome::Failed => "failed",
+        }
+    }
+}
+
 /// All of them.
 pub struct Metrics {
     registry: Registry,
@@ -132,6 +154,7 @@ pub struct Metrics {
     newest: Value,
     held: Value,
     requests: Family<Labels, Counter>,
+    otlp: Family<Labels, Counter>,
     connections: Value,
 }
 
@@ -229,6 +252,7 @@ impl Metrics {
             newest: metric!("newest_interval_timestamp", "End of the newest interval, since 1970", Seconds),
             held: metric!("held_intervals", "Intervals whose tables are held"),
             requests: metric!("http_requests", "Requests, by the kind of answer"),
+            otlp: metric!("otlp_messages", "Messages to the collector of --otlp, by what became of them"),
             connections: metric!("http_connections", "Connections"),
             registry,
         }
@@ -460,6 +484,11 @@ impl Metrics {
     pub fn answered(&self, status: u16) {
         let class = ["1xx", "2xx", "3xx", "4xx", "5xx"][usize::from(status / 100).clamp(1, 5) - 1];
         self.requests.get_or_create(&vec![("answer", class.to_owned())]).inc();
+    }
+
+    /// Counts a message to a collector.
+    pub fn sent(&self, outcome: Outcome) {
+        self.otlp.get_or_create(&vec![("outcome", outcome.name().to_owned())]).inc();
     }
 
     /// What Prometheus is given: OpenMetrics, or the older format where that is not asked for.

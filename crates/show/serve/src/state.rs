@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::bands::{self, Bands};
 use crate::history::{Held, History};
 use crate::merge::{self, Error};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Outcome};
 
 /// Requests that are computed at a time: what observes wants CPUs too.
 pub const AT_ONCE: usize = 2;
@@ -140,6 +140,11 @@ impl State {
     /// Counts an answer.
     pub fn answered(&self, status: u16) {
         held(&self.metrics).answered(status);
+    }
+
+    /// Counts a message to a collector.
+    pub fn sent(&self, outcome: Outcome) {
+        held(&self.metrics).sent(outcome);
     }
 
     /// Reports the number of connections.

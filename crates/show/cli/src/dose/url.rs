@@ -1,18 +1,18 @@
 //! `--metric-url`: a counter that a service publishes.
 
-use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::Read;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
+use ncpu_http::{Limits, Url};
 use ncpu_table::safe;
 
-/// Time for each step of an answer.
-const PATIENCE: Duration = Duration::from_secs(2);
-
 /// The longest answer that is read.
-const MOST: u64 = 8 << 20;
+const MOST: usize = 8 << 20;
+
+/// Limits of an answer.
+const LIMITS: Limits = Limits { time: Duration::from_secs(2), body: MOST };
 
 /// Where a counter stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Counter {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum At {
-    Http { host: String, path: String },
+    Http(Url),
     File(PathBuf),
 }
 
@@ -35,11 +35,9 @@ impl Counter {
     /// It is neither.
     pub fn parse(text: &str) -> anyhow::Result<Counter> {
         let (place, name) = text.split_once('#').unwrap_or((text, ""));
-        let at = if let Some(rest) = place.strip_prefix("http://") {
-            let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-            anyhow::ensure!(!host.is_empty(), "--metric-url {}: no host", safe::cut(text, 200));
-            let host = if host.contains(':') { host.to_owned() } else { format!("{host}:80") };
-            At::Http { host, path: format!("/{path}") }
+        let at = if place.starts_with("http://") {
+            let url = Url::parse(place).with_context(|| format!("--metric-url {}", safe::cut(text, 200)))?;
+            At::Http(url)
         } else if let Some(path) = place.strip_prefix("file://") {
             At::File(path.into())
         } else {
@@ -65,30 +63,20 @@ impl Counter {
             At::File(path) => {
                 let file = std::fs::File::open(path).with_context(|| path.display().to_string())?;
                 let mut bytes = Vec::new();
-                file.take(MOST).read_to_end(&mut bytes)?;
+                file.take(MOST as u64).read_to_end(&mut bytes)?;
                 String::from_utf8_lossy(&bytes).into_owned()
             }
-            At::Http { host, path } => get(host, path).with_context(|| format!("http://{host}{path}"))?,
+            At::Http(url) => get(url).with_context(|| url.to_string())?,
         };
         value(&text, &self.name)
     }
 }
 
 /// The body of an answer.
-fn get(host: &str, path: &str) -> anyhow::Result<String> {
-    let address = host.to_socket_addrs()?.next().context("the host has no address")?;
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    // HTTP/1.0: the body ends with the connection and has no chunks.
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
-    let mut bytes = Vec::new();
-    stream.take(MOST).read_to_end(&mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes);
-    let (head, body) = text.split_once("\r\n\r\n").context("no HTTP answer")?;
-    let status = head.split_ascii_whitespace().nth(1).unwrap_or_default();
-    anyhow::ensure!(status == "200", "status {}", safe::cut(status, 20));
-    Ok(body.to_owned())
+fn get(url: &Url) -> anyhow::Result<String> {
+    let answer = ncpu_http::request(url, None, LIMITS)?;
+    anyhow::ensure!(answer.status == 200, "status {}", answer.status);
+    Ok(String::from_utf8_lossy(&answer.body).into_owned())
 }
 
 /// The sum of the lines of a metric in the text format of Prometheus; of no name, the first word of the text.
@@ -119,11 +107,12 @@ mod tests {
     #[test]
     fn places_of_counters() {
         let counter = Counter::parse("http://127.0.0.1:8080/metrics#requests_total").unwrap();
-        assert_eq!(counter.at, At::Http { host: "127.0.0.1:8080".into(), path: "/metrics".into() });
-        assert_eq!(
-            Counter::parse("http://web").unwrap().at,
-            At::Http { host: "web:80".into(), path: "/".into() }
-        );
+        let url = |counter: &Counter| match &counter.at {
+            At::Http(url) => url.to_string(),
+            At::File(path) => panic!("{path:?}"),
+        };
+        assert_eq!(url(&counter), "http://127.0.0.1:8080/metrics");
+        assert_eq!(url(&Counter::parse("http://web").unwrap()), "http://web:80/");
         assert_eq!(Counter::parse("file:///run/n").unwrap().at, At::File("/run/n".into()));
         for wrong in ["https://x/", "", "requests", "http:///x"] {
             assert!(Counter::parse(wrong).is_err(), "{wrong}");
@@ -148,6 +137,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/metrics#n", listener.local_addr().unwrap());
         let service = std::thread::spawn(move || {
+            use std::io::Write;
             for answer in ["HTTP/1.0 200 OK\r\n\r\nn 5\n", "HTTP/1.0 404 No\r\n\r\n", ""] {
                 let (mut stream, _) = listener.accept().unwrap();
                 let mut request = [0; 1024];

@@ -58,6 +58,14 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
+    /// Send the stacks to the collector of OpenTelemetry at URL, as in http://127.0.0.1:4318
+    #[arg(long, value_name = "URL", value_parser = collector)]
+    otlp: Option<String>,
+
+    /// Send them every SECONDS
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, requires = "otlp", value_parser = crate::duration::seconds)]
+    otlp_every: f64,
+
     /// User to switch to after attaching [default: ncpu if that user exists, else nobody]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -108,6 +116,11 @@ fn columns(args: &ServeArgs) -> Vec<Metric> {
     if args.system_calls { Metric::ALL.to_vec() } else { Intervals::METRICS.to_vec() }
 }
 
+/// The address of a collector.
+fn collector(text: &str) -> Result<String, String> {
+    ncpu_http::Url::parse(text).map(|_| text.to_owned()).map_err(|why| why.to_string())
+}
+
 fn history(text: &str) -> Result<u64, String> {
     let bytes = ncpu_measure::populate::number(&text.to_ascii_lowercase());
     bytes
@@ -155,6 +168,8 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         user,
         history: args.history,
         mode: args.mode,
+        otlp: args.otlp.clone(),
+        otlp_every: args.otlp_every,
         causes,
         manifest,
     })?;

@@ -55,6 +55,8 @@ fn started_by(mut command: Command, change: impl FnOnce(&mut Settings)) -> (Chil
         user: rustix::process::geteuid().is_root().then_some((65534, 65534)),
         history: 1 << 20,
         mode: 0o600,
+        otlp: None,
+        otlp_every: 1.0,
         causes: Vec::new(),
         manifest: made_up::about(),
     };

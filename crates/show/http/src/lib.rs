@@ -1,0 +1,274 @@
+//! A client of HTTP with a limit of time and bytes for all of an answer: reads a metric of a service, and hands profiles to a collector
+//! of OpenTelemetry.
+//!
+//! It speaks HTTP/1.0 over TCP: the answer ends with the connection. It speaks no TLS, so that the observer carries no such
+//! library; a collector on the same machine takes plain HTTP and speaks TLS to others.
+
+mod otlp;
+mod url;
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+pub use otlp::{Collector, Sent};
+pub use url::{Url, UrlError};
+
+/// Bytes of an answer's head.
+const MOST_HEAD: usize = 64 << 10;
+
+/// Limits of an answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Time for all of it, from the connection on. Finding the host's address comes before.
+    pub time: Duration,
+    /// Bytes of its body.
+    pub body: usize,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Its status.
+    pub status: u16,
+    /// Seconds that the server wants to be left alone.
+    pub retry_after: Option<u64>,
+    /// Its body.
+    pub body: Vec<u8>,
+}
+
+/// Reason for a failure.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The connection, or a step of it.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// It took too long.
+    #[error("no whole answer in {0:?}")]
+    Late(Duration),
+    /// The answer is not HTTP.
+    #[error("no HTTP answer")]
+    NotHttp,
+    /// More bytes than were allowed.
+    #[error("the answer is longer than {0} bytes")]
+    Long(usize),
+}
+
+/// The body of a request and its type.
+#[derive(Clone, Copy, Debug)]
+pub struct Body<'a> {
+    /// As in `application/x-protobuf`.
+    pub content_type: &'a str,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+}
+
+/// Asks for a place, or posts a body to it.
+///
+/// # Errors
+/// The answer is missing, or beyond the limits.
+pub fn request(url: &Url, body: Option<Body<'_>>, limits: Limits) -> Result<Answer, Error> {
+    let until = Instant::now() + limits.time;
+    let left = || {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(Error::Late(limits.time)) } else { Ok(left) }
+    };
+    let late = |e: io::Error| match e.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Error::Late(limits.time),
+        _ => Error::Io(e),
+    };
+    let mut failed = Error::Io(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
+    let mut stream = None;
+    for address in (url.host.as_str(), url.port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, left()?) {
+            Ok(connected) => {
+                stream = Some(connected);
+                break;
+            }
+            Err(e) => failed = late(e),
+        }
+    }
+    let Some(mut stream) = stream else { return Err(failed) };
+    let (method, kind) = match body {
+        Some(body) => {
+            let head =
+                format!("Content-Type: {}\r\nContent-Length: {}\r\n", body.content_type, body.bytes.len());
+            ("POST", head)
+        }
+        None => ("GET", String::new()),
+    };
+    let head = format!(
+        "{method} {} HTTP/1.0\r\nHost: {}\r\nUser-Agent: ncpu/{}\r\n{kind}Connection: close\r\n\r\n",
+        url.path,
+        url.authority(),
+        env!("CARGO_PKG_VERSION")
+    );
+    let bytes = body.map_or(&[][..], |body| body.bytes);
+    let sent = send(&mut stream, &[head.as_bytes(), bytes], &left);
+    // A server that refuses a body may answer before it has read all of it.
+    let answer = receive(&mut stream, limits, &left, &late);
+    match (answer, sent) {
+        (Ok(answer), _) => Ok(answer),
+        (Err(_), Err(Error::Io(e))) => Err(late(e)),
+        (Err(e), _) => Err(e),
+    }
+}
+
+/// Sends all parts; each step has the time that is left.
+fn send(
+    stream: &mut TcpStream,
+    parts: &[&[u8]],
+    left: &dyn Fn() -> Result<Duration, Error>,
+) -> Result<(), Error> {
+    for part in parts {
+        let mut rest = *part;
+        while !rest.is_empty() {
+            stream.set_write_timeout(Some(left()?))?;
+            match stream.write(rest) {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                Ok(n) => rest = &rest[n..],
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn receive(
+    stream: &mut TcpStream,
+    limits: Limits,
+    left: &dyn Fn() -> Result<Duration, Error>,
+    late: &dyn Fn(io::Error) -> Error,
+) -> Result<Answer, Error> {
+    let mut bytes = Vec::new();
+    let mut block = [0; 16 << 10];
+    loop {
+        stream.set_read_timeout(Some(left()?))?;
+        match stream.read(&mut block) {
+            Ok(0) => break,
+            Ok(n) => bytes.extend_from_slice(&block[..n]),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            // A connection that was reset behind a whole answer: the server has not read all of the request.
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset && head_of(&bytes).is_some() => break,
+            Err(e) => return Err(late(e)),
+        }
+        let head = head_of(&bytes);
+        match head {
+            None if bytes.len() > MOST_HEAD => return Err(Error::NotHttp),
+            Some((head, at)) => {
+                if bytes.len() - at > limits.body {
+                    return Err(Error::Long(limits.body));
+                }
+                // Some leave the connection open all the same.
+                if field(head, "content-length")
+                    .and_then(|n| n.parse().ok())
+                    .is_some_and(|n: usize| bytes.len() - at >= n)
+                {
+                    break;
+                }
+            }
+            None => {}
+        }
+    }
+    let (head, at) = head_of(&bytes).ok_or(Error::NotHttp)?;
+    let mut words = head.lines().next().unwrap_or_default().split_ascii_whitespace();
+    let http = words.next().is_some_and(|word| word.starts_with("HTTP/1."));
+    let status = words.next().and_then(|word| word.parse().ok()).filter(|_| http).ok_or(Error::NotHttp)?;
+    let retry_after = field(head, "retry-after").and_then(|seconds| seconds.parse().ok());
+    let length = field(head, "content-length").and_then(|n| n.parse::<usize>().ok());
+    let body = &bytes[at..];
+    let body = body[..length.unwrap_or(body.len()).min(body.len())].to_vec();
+    Ok(Answer { status, retry_after, body })
+}
+
+/// The head of an answer and where its body begins; `None` while the head is not whole.
+fn head_of(bytes: &[u8]) -> Option<(&str, usize)> {
+    let at = bytes.windows(4).take(MOST_HEAD).position(|four| four == b"\r\n\r\n")?;
+    Some((std::str::from_utf8(&bytes[..at]).unwrap_or_default(), at + 4))
+}
+
+/// A field of a head.
+fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    let fields = head.lines().skip(1).filter_map(|line| line.split_once(':'));
+    fields.filter(|(key, _)| key.trim().eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::thread::JoinHandle;
+
+    const LIMITS: Limits = Limits { time: Duration::from_secs(10), body: 1000 };
+
+    /// A server that gives an answer to each connection, once it has seen the end of the request.
+    fn serve(answers: Vec<Vec<u8>>) -> (Url, JoinHandle<Vec<String>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = Url::parse(&format!("http://{}/x?y=1", listener.local_addr().unwrap())).unwrap();
+        let service = std::thread::spawn(move || {
+            let mut asked = Vec::new();
+            for answer in answers {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = Vec::new();
+                let mut block = [0; 1024];
+                let whole = |request: &[u8]| match request.starts_with(b"POST") {
+                    true => request.ends_with(b"the end"),
+                    false => request.ends_with(b"\r\n\r\n"),
+                };
+                while !whole(&request) {
+                    let n = stream.read(&mut block).unwrap();
+                    request.extend_from_slice(&block[..n]);
+                }
+                stream.write_all(&answer).unwrap();
+                asked.push(String::from_utf8(request).unwrap());
+            }
+            asked
+        });
+        (url, service)
+    }
+
+    #[test]
+    fn answers_are_read_within_their_limits() {
+        let long = [b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), vec![b'x'; 1001]].concat();
+        let answers: Vec<Vec<u8>> = vec![
+            b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nn 5\n".to_vec(),
+            b"HTTP/1.1 503 No\r\nretry-AFTER:  7\r\nContent-Length: 2\r\n\r\nno more".to_vec(),
+            b"".to_vec(),
+            b"220 mail\r\n\r\n".to_vec(),
+            long,
+        ];
+        let (url, service) = serve(answers);
+        let answer = request(&url, None, LIMITS).unwrap();
+        assert_eq!((answer.status, answer.retry_after, &*answer.body), (200, None, &b"n 5\n"[..]));
+        let body = Body { content_type: "text/x", bytes: b"the end" };
+        let answer = request(&url, Some(body), LIMITS).unwrap();
+        assert_eq!((answer.status, answer.retry_after, &*answer.body), (503, Some(7), &b"no"[..]));
+        assert!(matches!(request(&url, None, LIMITS), Err(Error::NotHttp)));
+        assert!(matches!(request(&url, None, LIMITS), Err(Error::NotHttp)));
+        assert!(matches!(request(&url, None, LIMITS), Err(Error::Long(1000))));
+        let asked = service.join().unwrap();
+        assert!(asked[0].starts_with("GET /x?y=1 HTTP/1.0\r\nHost: 127.0.0.1:"), "{}", asked[0]);
+        let posted = &asked[1];
+        assert!(
+            posted.starts_with("POST /x?y=1 HTTP/1.0\r\n") && posted.ends_with("\r\n\r\nthe end"),
+            "{posted}"
+        );
+        assert!(posted.contains("Content-Type: text/x\r\nContent-Length: 7\r\n"), "{posted}");
+    }
+
+    /// A server that accepts and says nothing, or a byte now and then, is given up.
+    #[test]
+    fn a_server_that_is_silent_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
+        let limits = Limits { time: Duration::from_millis(100), body: 10 };
+        assert!(matches!(request(&url, None, limits), Err(Error::Late(_))));
+        // More than the buffers of both ends hold is not sent either.
+        let much = vec![0; 64 << 20];
+        let body = Body { content_type: "x", bytes: &much };
+        assert!(matches!(request(&url, Some(body), limits), Err(Error::Late(_))));
+        drop(listener);
+        assert!(matches!(request(&url, None, limits), Err(Error::Io(_))));
+    }
+}

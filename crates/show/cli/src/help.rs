@@ -97,6 +97,14 @@ const MORE: &[More] = &[
         see: &["report", "run"],
     },
     More {
+        command: "mcp",
+        examples: &[
+            ("ncpu mcp /var/lib/ncpu", "the recordings there, for an assistant that starts this command"),
+            ("ncpu mcp --timeout 20 /var/lib/ncpu", "without answers that take longer"),
+        ],
+        see: &["report", "why", "diff", "foresee"],
+    },
+    More {
         command: "locks",
         examples: &[
             ("ncpu locks 10", "contended locks of the machine for ten seconds"),
@@ -398,7 +406,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Measure", &["bench", "scale", "dose", "populate", "power", "colour"]),
     ("Fix", &["fix", "place", "partition", "hugepages", "preload", "dump"]),
     ("Predict", &["foresee"]),
-    ("Keep and compare", &["diff", "import", "fleet"]),
+    ("Keep and compare", &["diff", "import", "fleet", "mcp"]),
     ("This program", &["doctor", "completions", "man", "help"]),
 ];
 

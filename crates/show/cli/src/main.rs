@@ -34,6 +34,7 @@ mod last;
 mod limits;
 mod lines;
 mod locks;
+mod mcp;
 mod memory;
 mod metric;
 mod moment;
@@ -131,6 +132,7 @@ enum Command {
     Fix(fix::FixArgs),
     Dose(Box<dose::DoseArgs>),
     Fleet(Box<fleet::FleetArgs>),
+    Mcp(mcp::McpArgs),
     Doctor(doctor::DoctorArgs),
     Completions(generate::CompletionsArgs),
     Man(generate::ManArgs),
@@ -280,6 +282,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Fix(args) => fix::run(&args),
         Command::Dose(args) => dose::run(&args),
         Command::Fleet(args) => fleet::run(&args),
+        Command::Mcp(args) => mcp::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => generate::completions(&args),
         Command::Man(args) => generate::man(&args),

@@ -590,7 +590,8 @@ struct tenant_event {
 };
 
 #define KIND_LEDGER 0x02000000u /* | enum loss: time that a tenant lost to another. lock is the other's number + 2, or OTHERS where
-				 * it is not known; tgid the number of the one that lost, stack the kernel lock, the device or a CPU + 1, block the time
+				 * it is not known; tgid the number of the one that lost, stack the kernel lock, the device, a CPU + 1 or the level of the
+				 * group whose limit it was, block the time
 				 * of threads, spin that of CPUs */
 
 enum loss {

@@ -30,8 +30,11 @@ enum cgroup_subsys_id___memory {
 enum limit {
 	LIMIT_NONE,	/* the machine's memory */
 	LIMIT_OWN,	/* of the thread's own group */
-	LIMIT_ABOVE,	/* of a group above it, or of one that is not known: others may have used it up */
+	LIMIT_ABOVE,	/* of a group that is not known, or + N of the group above it that is N levels below the root: others may have used it
+			 * up */
 };
+
+#define LIMIT_LEVELS 8 /* above its own, that are looked at */
 
 /* Whether a group's memory is up to its limit, as far as those who charge it at the same moment let it be seen. */
 static __always_inline bool is_full(struct page_counter *c)
@@ -42,7 +45,8 @@ static __always_inline bool is_full(struct page_counter *c)
 		high = BPF_CORE_READ(c, high);
 	if (high < max)
 		max = high;
-	return used + used / 64 + 256 >= max;
+	/* Huge pages of files are charged as a whole: 512 small ones. */
+	return used + used / 64 + 600 >= max;
 }
 
 /* Whose limit makes the current thread free memory. */
@@ -61,7 +65,20 @@ APART int limit_reached(void)
 	if (!group)
 		return LIMIT_ABOVE;
 	struct page_counter *own = __builtin_preserve_access_index(&group->memory);
-	return is_full(own) ? LIMIT_OWN : LIMIT_ABOVE;
+	if (is_full(own))
+		return LIMIT_OWN;
+	/* Groups that have this controller have it up to the root, one level after the other. */
+	struct cgroup_subsys_state___tenant *css = (void *)group;
+	int level = BPF_CORE_READ(css, cgroup, level);
+	for (int i = 0; i < LIMIT_LEVELS; i++) {
+		own = BPF_CORE_READ(own, parent);
+		level--;
+		if (!own || level <= 0 || level > 64)
+			break;
+		if (is_full(own))
+			return LIMIT_ABOVE + level;
+	}
+	return LIMIT_ABOVE;
 }
 
 static __always_inline void begin_freeing(__u32 limit)
@@ -87,10 +104,11 @@ static __always_inline void end_freeing(void)
 	__u64 now = bpf_ktime_get_ns(), all = now - r->freeing, queued = r->micro[LAT] - r->freeing_queued;
 	__u64 who = r->limit == LIMIT_OWN ? (__u64)r->tenant + 2 : OTHERS;
 	__u32 cause = r->limit == LIMIT_NONE ? LOSS_RECLAIM : LOSS_LIMIT;
+	__u64 level = r->limit > LIMIT_ABOVE ? r->limit - LIMIT_ABOVE : 0;
 
 	r->freeing = 0;
 	if (observing && all > queued)
-		add_lock(lock_slot(s, who, 0, r->tenant, KIND_LEDGER | cause), 0, all - queued, 1);
+		add_lock(lock_slot(s, who, level, r->tenant, KIND_LEDGER | cause), 0, all - queued, 1);
 }
 
 SEC("tp_btf/mm_vmscan_direct_reclaim_begin")

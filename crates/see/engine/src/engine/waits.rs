@@ -188,7 +188,8 @@ pub struct Lost {
     pub culprit: Option<u32>,
     /// [`Lost::QUEUE`] and so on.
     pub cause: u32,
-    /// Address of the kernel lock; code of the device; of a run queue where the culprit is not known the CPU + 1. `OTHERS` where the row stands for many.
+    /// Address of the kernel lock; code of the device; of a run queue where the culprit is not known the CPU + 1; of a limit of
+    /// memory that is not that of the tenant's own group the level of that group, 0 where it is not known. `OTHERS` where the row stands for many.
     pub lock: u64,
     /// Times.
     pub count: u64,

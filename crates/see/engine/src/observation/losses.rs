@@ -54,6 +54,8 @@ pub fn parts<K: Copy>(whole: f64, weights: &[(K, f64)]) -> Vec<(K, f64)> {
 pub struct Input<'a> {
     /// The number that a tenant has in tables.
     pub id: &'a dyn Fn(u32) -> u64,
+    /// Whether a tenant has a level of groups, and another lies in the same group of that level.
+    pub inside: &'a dyn Fn(u32, u32, u64) -> bool,
     pub shares: &'a Shares,
     pub lost: &'a [Lost],
     pub spins: &'a [Spin],
@@ -167,6 +169,19 @@ impl Scales {
     }
 }
 
+/// The first `level` components of a path; `None` if it has fewer, or `level` is 0.
+fn prefix(path: &str, level: u64) -> Option<&str> {
+    let level = usize::try_from(level).ok().filter(|level| *level > 0)?;
+    let mut ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
+    (path.starts_with('/') && path.len() > 1).then(|| ends.nth(level - 1)).flatten().map(|end| &path[..end])
+}
+
+/// Whether two groups lie in the same group of a level.
+pub fn share(one: &str, other: &str, level: u64) -> bool {
+    let above = prefix(one, level);
+    above.is_some() && prefix(other, level) == above
+}
+
 /// The tenants that held each kernel lock while others waited for it, and for how long.
 fn holders(lost: &[Lost]) -> HashMap<u64, Vec<(u32, f64)>> {
     let mut holders: HashMap<u64, Vec<(u32, f64)>> = HashMap::new();
@@ -232,11 +247,15 @@ impl Losses<'_> {
             (Lost::DEVICE, culprit) => {
                 self.devices.entry((victim, row.lock)).or_default().add(row, culprit);
             }
-            (Lost::RECLAIM, _) => self.reclaim(victim, sum),
+            (Lost::RECLAIM, _) => self.reclaim(victim, Loss::Reclaim, |_| true, sum),
             (Lost::LIMIT, Some(_)) => {
                 self.add(victim, Some(victim), Loss::MemoryLimit, None, Grounds::Traced, sum);
             }
-            (Lost::LIMIT, None) => self.add(victim, None, Loss::MemoryLimit, None, Grounds::Unknown, sum),
+            // Of a group above its own: what took memory there has used it up.
+            (Lost::LIMIT, None) => {
+                let inside = self.input.inside;
+                self.reclaim(victim, Loss::MemoryLimit, |taker| inside(victim, taker, row.lock), sum);
+            }
             (Lost::NETWORK, _) => *self.network.entry(victim).or_default() += sum.cpus,
             // The CPU does not know any more what it ran, or not yet.
             (_, None) => {
@@ -282,17 +301,18 @@ impl Losses<'_> {
         }
     }
 
-    /// Freeing memory that others took.
-    fn reclaim(&mut self, victim: u32, sum: Sum) {
-        let takers: Vec<(u32, f64)> = self.input.taken.iter().map(|(n, bytes)| (*n, *bytes)).collect();
+    /// Freeing memory: lost to the tenants that took memory and that `counts` accepts.
+    fn reclaim(&mut self, victim: u32, cause: Loss, counts: impl Fn(u32) -> bool, sum: Sum) {
+        let takers = self.input.taken.iter().filter(|(taker, _)| counts(**taker));
+        let takers: Vec<(u32, f64)> = takers.map(|(taker, bytes)| (*taker, *bytes)).collect();
         let known = parts(sum.threads, &takers);
         if known.is_empty() {
-            self.add(victim, None, Loss::Reclaim, None, Grounds::Unknown, sum);
+            self.add(victim, None, cause, None, Grounds::Unknown, sum);
         }
         for (taker, threads) in known {
             let count = if taker == victim { sum.count } else { 0 };
             let sum = Sum { threads, cpus: 0.0, count };
-            self.add(victim, Some(taker), Loss::Reclaim, None, Grounds::Shares, sum);
+            self.add(victim, Some(taker), cause, None, Grounds::Shares, sum);
         }
     }
 
@@ -568,6 +588,15 @@ mod tests {
         assert_eq!(ms(written.losses(VICTIM, &[])), [(None, 100)]);
     }
 
+    #[test]
+    fn the_first_components_of_a_path() {
+        for (level, expected) in [(0, None), (1, Some("/a")), (2, Some("/a/bc")), (3, None), (u64::MAX, None)]
+        {
+            assert_eq!(prefix("/a/bc", level), expected, "{level}");
+        }
+        assert_eq!((prefix("", 1), prefix("a", 1)), (None, None));
+    }
+
     proptest! {
         #[test]
         fn losses_to_a_device_are_what_was_waited_but_for_what_it_takes_alone(
@@ -600,6 +629,7 @@ mod tests {
         let (none, nobody) = (BTreeMap::new(), HashMap::new());
         let losses = sum(&Input {
             id: &|number| number.into(),
+            inside: &|_, _, _| false,
             shares: &shares,
             lost: &lost,
             spins: &[],
@@ -622,5 +652,45 @@ mod tests {
             (Some(OTHER.into()), Loss::Network, 150),
         ];
         assert_eq!(of_victim, expected);
+    }
+
+    /// A limit of a group above is used up by tenants that take memory in that group, and by no others.
+    #[test]
+    fn a_limit_of_a_group_above_is_lost_to_those_who_take_memory_there() {
+        let level = |victim, lock| Lost { victim, lock, ..row(Lost::LIMIT, None, 100, 0) };
+        let lost = [level(VICTIM, 2), level(OTHER, 0), row(Lost::LIMIT, Some(VICTIM), 30, 0)];
+        let taken = BTreeMap::from([(VICTIM, 1e6), (OTHER, 3e6), (7, 9e9)]);
+        let groups = |number| match number {
+            VICTIM => "/p/shop/web",
+            OTHER => "/p/shop/batch",
+            _ => "/p/shopping",
+        };
+        let shares = Shares { spent: BTreeMap::new(), ran: BTreeMap::new() };
+        let (none, nobody) = (BTreeMap::new(), HashMap::new());
+        let losses = sum(&Input {
+            id: &|number| number.into(),
+            inside: &|one, other, level| share(groups(one), groups(other), level),
+            shares: &shares,
+            lost: &lost,
+            spins: &[],
+            coverage: Coverage::ALL,
+            steal: 0.0,
+            processes: &nobody,
+            queued: &HashMap::new(),
+            taken: &taken,
+            dirtied: &none,
+        });
+        let rows = losses.iter().filter(|(key, _)| key.cause == Loss::MemoryLimit);
+        let rows: Vec<_> = rows
+            .map(|(key, sum)| (key.victim as u32, key.culprit.map(|c| c as u32), (sum.threads * 1e3).round()))
+            .collect();
+        let expected = [
+            (VICTIM, Some(VICTIM), 30.0),
+            (VICTIM, Some(VICTIM), 25.0),
+            (VICTIM, Some(OTHER), 75.0),
+            // The group is not known.
+            (OTHER, None, 100.0),
+        ];
+        assert_eq!(rows, expected);
     }
 }

@@ -185,6 +185,10 @@ impl Tenants {
         let queued = std::mem::take(&mut self.queued);
         let losses = losses::sum(&Input {
             id: &|number| self.id(number),
+            inside: &|one, other, level| {
+                let path = |number| self.met.get(&number).map_or("", |met| met.tenant.cgroup.as_str());
+                losses::share(path(one), path(other), level)
+            },
             shares: &shares,
             lost: &lost,
             spins: &spins,

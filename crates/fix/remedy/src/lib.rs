@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 mod chase;
 pub mod colour;
+mod confine;
 pub mod fix;
 pub mod group;
 pub mod guard;

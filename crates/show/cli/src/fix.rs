@@ -40,8 +40,8 @@ pub struct FixArgs {
     #[arg(long)]
     list: bool,
 
-    /// Try settings of control groups (weights, bursts, limits) that protect the tenant NAME from others, while they run; each is
-    /// undone
+    /// Try settings (weights, CPUs, bursts and limits of control groups, CPUs of interrupts) that protect the tenant NAME from others,
+    /// while they run; each is undone
     #[arg(long, value_name = "NAME", conflicts_with_all = ["command", "undo"])]
     tenant: Option<String>,
 
@@ -52,6 +52,10 @@ pub struct FixArgs {
     /// Keep the setting that helps the tenant most, if one does
     #[arg(long, requires = "tenant")]
     keep: bool,
+
+    /// Undo a setting at once with which the neighbour loses more than PERCENT of its CPU time
+    #[arg(long, requires = "tenant", value_name = "PERCENT", default_value_t = 50.0)]
+    most_loss: f64,
 
     #[command(flatten)]
     causes: crate::causes::CausesArgs,
@@ -79,7 +83,7 @@ pub struct FixArgs {
     #[arg(long)]
     allow_realtime: bool,
 
-    /// Try only remedies with one of these words in their name
+    /// Try only remedies or settings with one of these words in their name
     #[arg(long = "try", value_name = "WORDS", value_delimiter = ',')]
     only: Vec<String>,
 
@@ -118,6 +122,8 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
             by: args.by,
             rounds: args.rounds,
             least: args.least,
+            most_loss: args.most_loss,
+            only: &args.only,
             keep: args.keep,
             list: args.list,
             rows: &args.rows,

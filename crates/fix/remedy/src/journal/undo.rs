@@ -9,6 +9,7 @@ use ncpu_machine::process::{self, Stat};
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 
+use crate::confine;
 use crate::group;
 use crate::overlay;
 use crate::sys;
@@ -99,6 +100,17 @@ pub enum Undo {
         /// Threads that had chosen theirs before.
         except: Vec<u32>,
     },
+    /// The CPUs of the threads of a control group that could use `cpus` and now may use `ours`.
+    Confined {
+        /// Its directory.
+        group: Name,
+        /// The CPUs before, as a list.
+        cpus: String,
+        /// Those given. A thread with any others has chosen them itself since, and keeps them.
+        ours: String,
+        /// Threads that had chosen `ours` before.
+        except: Vec<u32>,
+    },
     /// Changes of a clone that are being taken over into the directory it was made of: finished, not taken back.
     Commit {
         /// The overlay's upper directory.
@@ -120,6 +132,9 @@ impl std::fmt::Display for Undo {
             Undo::Marked { token } => write!(f, "killed what was left of run {token}"),
             Undo::Stopped { pid, .. } => write!(f, "continued process {pid}"),
             Undo::Affinity { pid, cpus, .. } => write!(f, "gave process {pid} its CPUs {cpus} back"),
+            Undo::Confined { group, cpus, .. } => {
+                write!(f, "gave the threads of {} their CPUs {cpus} back", group.path().display())
+            }
             Undo::Commit { lower, .. } => {
                 write!(f, "finished taking changes over into {}", lower.path().display())
             }
@@ -184,6 +199,10 @@ impl Undo {
                 }
                 Ok(any)
             }
+            Undo::Confined { group, cpus, ours, except } => {
+                let set = |list: &str| ncpu_machine::CpuSet::parse_list(list).map_err(|e| e.to_string());
+                Ok(confine::change(&group.path(), &set(ours)?, &set(cpus)?, except))
+            }
         }
     }
 }
@@ -204,7 +223,9 @@ fn set_back(path: &Path, old: &str, new: &str) -> Result<bool, String> {
     if !same(chosen(&now), new) || same(old, new) {
         return Ok(false);
     }
-    std::fs::write(path, old).map_err(|e| e.to_string())?;
+    // Nothing is written of an empty text; a cpuset that is to be its parent's again wants a line.
+    let text = if old.is_empty() { "\n" } else { old };
+    std::fs::write(path, text).map_err(|e| e.to_string())?;
     Ok(true)
 }
 

@@ -176,8 +176,11 @@ fn numbers(tables: &[Table], path: &str) -> BTreeSet<u64> {
     out
 }
 
+/// Seconds lost by the culprit's number; `None` where it is not known.
+type ByCulprit = BTreeMap<Option<u64>, f64>;
+
 /// Thread-seconds that tenants lost to others, by a cause; `None`: to nobody that is known.
-fn lost(tables: &[Table], victims: &BTreeSet<u64>, cause: Loss) -> BTreeMap<Option<u64>, f64> {
+fn lost(tables: &[Table], victims: &BTreeSet<u64>, cause: Loss) -> ByCulprit {
     let mut out = BTreeMap::new();
     for table in of(tables, tenant_losses::NAME) {
         let losses = tenant_losses::Reader::of(table).expect("the schema's");
@@ -190,7 +193,7 @@ fn lost(tables: &[Table], victims: &BTreeSet<u64>, cause: Loss) -> BTreeMap<Opti
     out
 }
 
-fn to(lost: &BTreeMap<Option<u64>, f64>, culprits: &BTreeSet<u64>) -> f64 {
+fn to(lost: &ByCulprit, culprits: &BTreeSet<u64>) -> f64 {
     lost.iter().filter(|(who, _)| who.is_some_and(|who| culprits.contains(&who))).map(|(_, s)| s).sum()
 }
 
@@ -676,7 +679,7 @@ mod quiet {
     }
 
     /// Losses of all causes by cause, and their sum.
-    fn all_lost(tables: &[Table], victims: &BTreeSet<u64>) -> (f64, Vec<(Loss, BTreeMap<Option<u64>, f64>)>) {
+    fn all_lost(tables: &[Table], victims: &BTreeSet<u64>) -> (f64, Vec<(Loss, ByCulprit)>) {
         let causes: Vec<_> =
             Loss::ALL.into_iter().map(|cause| (cause, lost(tables, victims, cause))).collect();
         (causes.iter().flat_map(|(_, lost)| lost.values()).sum(), causes)

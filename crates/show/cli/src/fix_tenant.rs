@@ -516,7 +516,7 @@ fn table(tried: &[(Tried, Option<String>)], least: f64, kept: Option<usize>) -> 
             .float_opt(whole.then_some(with.ran))
             .float_opt(beside.then_some(without.neighbour))
             .float_opt(beside.then_some(with.neighbour))
-            .text(&one.verdict(least, kept == Some(i)));
+            .text(one.verdict(least, kept == Some(i)));
     }
     out.finish()
 }

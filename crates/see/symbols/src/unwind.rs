@@ -22,7 +22,7 @@ const MAX_PROCESSES: usize = 64;
 const MAX_TABLES: u64 = 4 << 20;
 /// The cost of a file in addition to its tables.
 const ENTRY: u64 = 1 << 10;
-/// The most CPU time for all stacks of a process in a period. A stack takes about 20 µs, and the tables of a
+/// The most time for all stacks of a process in a period. A stack takes about 20 µs, and the tables of a
 /// large program take about 20 ms once.
 const MAX_SPENT: Duration = Duration::from_millis(300);
 const PERIOD: Duration = Duration::from_secs(5);
@@ -50,8 +50,6 @@ pub struct Unwound {
     pub words: Vec<Option<usize>>,
     /// Whether the thread's first function was reached.
     pub whole: bool,
-    /// Whether there was no time left for this process's stacks: only the innermost frame is there.
-    pub is_skipped: bool,
     /// Words of the copy that distinguish the stack from others of the same depth: return addresses, and the
     /// functions that Java's interpreter runs.
     pub marks: Vec<usize>,
@@ -94,12 +92,6 @@ impl Spent {
     fn add(&mut self, tgid: u32, took: Duration) {
         *self.processes.entry(tgid).or_default() += took;
     }
-}
-
-/// CPU time of this thread: beside a busy machine a stack takes no more of it.
-fn cpu_time() -> Duration {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(u64::try_from(t.tv_sec).unwrap_or(0), u32::try_from(t.tv_nsec).unwrap_or(0))
 }
 
 struct Process {
@@ -176,17 +168,17 @@ impl Unwinding {
         if !maps.knows(tgid) {
             maps.note_process(tgid);
         }
-        if !self.spent.allow(tgid, Instant::now()) {
-            return Unwound { frames: vec![copy.regs[0]], is_skipped: true, ..Unwound::default() };
+        let began = Instant::now();
+        if !self.spent.allow(tgid, began) {
+            return Unwound { frames: vec![copy.regs[0]], ..Unwound::default() };
         }
-        let began = cpu_time();
         let (unwound, unknown) = self.attempt(maps, tgid, copy);
         // As for names: a process is first seen in its loader, and opens libraries later.
         let unwound = match unknown && maps.note_again(tgid) {
             true => self.attempt(maps, tgid, copy).0,
             false => unwound,
         };
-        self.spent.add(tgid, cpu_time().saturating_sub(began));
+        self.spent.add(tgid, began.elapsed());
         unwound
     }
 

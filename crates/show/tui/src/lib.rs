@@ -8,6 +8,7 @@ pub mod top;
 mod view;
 
 use std::io::{self, IsTerminal};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -94,10 +95,43 @@ pub fn run<E: From<io::Error>>(
     stop: &AtomicBool,
     sample: impl FnMut() -> Result<(Table, Vec<String>), E>,
 ) -> Result<(), E> {
+    on_terminal(|terminal| show(terminal, &mut view, interval, stop, sample))?
+}
+
+/// Runs a view in the terminal, and restores the terminal.
+fn on_terminal<R>(show: impl FnOnce(&mut ratatui::DefaultTerminal) -> R) -> io::Result<R> {
+    let over = Arc::new(AtomicBool::new(false));
+    let watched = over.clone();
+    std::thread::Builder::new().name("ncpu-terminal".into()).spawn(move || end_with_terminal(&watched))?;
     let mut terminal = ratatui::try_init()?;
-    let result = show(&mut terminal, &mut view, interval, stop, sample);
+    let result = show(&mut terminal);
+    over.store(true, Ordering::Relaxed);
     ratatui::try_restore()?;
-    result
+    Ok(result)
+}
+
+/// How long a view may go on after its terminal has gone.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Ends the process where its terminal goes and the view does not end: where that happens while crossterm looks for input, it reads the
+/// end of the terminal for ever.
+fn end_with_terminal(over: &AtomicBool) {
+    let stdin = io::stdin();
+    if !stdin.is_terminal() {
+        return;
+    }
+    loop {
+        let mut fds = [PollFd::new(&stdin, PollFlags::empty())];
+        match rustix::event::poll(&mut fds, None) {
+            Ok(_) => break,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
+    std::thread::sleep(FAREWELL);
+    if !over.load(Ordering::Relaxed) {
+        std::process::exit(128 + rustix::process::Signal::HUP.as_raw());
+    }
 }
 
 /// How long a signal may go unseen.

@@ -25,8 +25,6 @@ const MAX_PLACES: usize = 1 << 12;
 /// interval.
 const MAX_DOUBTS: usize = 64;
 const AGAIN: Duration = Duration::from_secs(1);
-/// Code made at run time that nobody has named begins with this.
-const UNNAMED: &str = "[anon";
 /// The first number of a place: 0 and 1 stand for none and for many (`OTHERS` of engine.h).
 const FIRST: u32 = 2;
 
@@ -67,28 +65,24 @@ pub(super) struct Waiters {
     doubted: Option<Instant>,
 }
 
-/// A wait that was judged while code of its stack had no names: they may come later, and show a lock or its caller.
+/// A wait that was not found to be for a lock, while code of its stack had no names: they may come later.
 struct Doubt {
     futex: u64,
     stack: Stack,
     copy: Option<Copied>,
     unnamed: usize,
-    /// The places that its waits were counted for: one more each time that there were more names.
-    places: Vec<u32>,
 }
 
 /// A stack with names, and where in its copy each return address was found.
 struct Named {
     frames: Vec<Arc<str>>,
     words: Vec<Option<usize>>,
-    /// Whether there was no time to find the callers, so that it says nothing about the wait.
-    is_skipped: bool,
 }
 
 impl Named {
     /// Frames in code made at run time that nobody has named.
     fn unnamed(&self) -> usize {
-        self.frames.iter().filter(|f| f.starts_with(UNNAMED)).count()
+        self.frames.iter().filter(|f| f.starts_with("[anon")).count()
     }
 }
 
@@ -162,9 +156,6 @@ impl Waiters {
             return None;
         }
         let named = self.frames(symbols, stack, copy);
-        if named.is_skipped {
-            return None;
-        }
         if again && self.class_of(&named).1 == FutexClass::Unknown {
             // A stack that no pattern matches does not overrule an earlier verdict.
             return Some(Vec::new());
@@ -177,20 +168,18 @@ impl Waiters {
             return Some(Vec::new());
         }
         let unnamed = named.unnamed();
-        let is_kept = self.doubts.len() < MAX_DOUBTS || !is_lock;
-        if let Some(&Verdict { place, .. }) = verdicts.first().filter(|_| unnamed > 0 && is_kept) {
+        if unnamed > 0 && !is_lock {
             // The one that was first in doubt of all that are: it has been looked at most often.
             if self.doubts.len() == MAX_DOUBTS {
                 self.doubts.remove(0);
             }
-            let (stack, copy) = (stack.clone(), copy.cloned());
-            self.doubts.push(Doubt { futex, stack, copy, unnamed, places: vec![place] });
+            self.doubts.push(Doubt { futex, stack: stack.clone(), copy: copy.cloned(), unnamed });
         }
         Some(verdicts)
     }
 
     /// Verdicts on waits whose stacks have got more names since they were judged. A wait in progress keeps its verdict;
-    /// the next wait at that place gets the new one. The names come to all waits that were counted for the place.
+    /// the next wait at that place gets the new one.
     pub fn judge_again(&mut self, symbols: &mut Symbols, now: Instant) -> Vec<Verdict> {
         if self.doubts.is_empty() || self.doubted.is_some_and(|at| now < at + AGAIN) {
             return Vec::new();
@@ -199,27 +188,17 @@ impl Waiters {
         let mut verdicts = Vec::new();
         for mut doubt in std::mem::take(&mut self.doubts) {
             let named = self.frames(symbols, &doubt.stack, doubt.copy.as_ref());
-            if named.is_skipped {
-                self.doubts.push(doubt);
-                continue;
-            }
             let unnamed = named.unnamed();
+            let mut settled = unnamed == 0;
             if unnamed < doubt.unnamed {
                 let copy = doubt.copy.as_ref();
                 let python = python(symbols, &doubt.stack, copy);
-                let (_, told) = self.tell(&named, &python, doubt.futex, &doubt.stack, copy);
-                if let Some((number, place)) =
-                    told.first().and_then(|now| Some((now.place, self.places.get(&now.place)?.clone())))
-                {
-                    for earlier in &doubt.places {
-                        self.places.insert(*earlier, place.clone());
-                    }
-                    doubt.places.push(number);
-                }
+                let (is_lock, told) = self.tell(&named, &python, doubt.futex, &doubt.stack, copy);
                 verdicts.extend(told);
+                settled |= is_lock;
             }
             doubt.unnamed = unnamed;
-            if unnamed > 0 {
+            if !settled {
                 self.doubts.push(doubt);
             }
         }
@@ -306,24 +285,23 @@ impl Waiters {
 
     /// The waiter's stack: unwound, or by its frame pointers, whichever tells.
     fn frames(&self, symbols: &mut Symbols, stack: &Stack, copy: Option<&Copied>) -> Named {
-        let mut unwound = Named { frames: Vec::new(), words: Vec::new(), is_skipped: false };
+        let mut unwound = Named { frames: Vec::new(), words: Vec::new() };
         if let Some(copy) = copy {
             let by_tables = symbols.unwind(stack.tgid, copy);
-            unwound.is_skipped = by_tables.is_skipped;
             unwound.frames = symbols.functions(stack.tgid, &by_tables.frames);
             unwound.words = std::iter::once(None).chain(by_tables.words).collect();
-            // The innermost alone tells the kind of wait, and no caller.
+            // The innermost alone is what a stack is that there was no time for: it tells the kind of wait, and no caller.
             if by_tables.whole || unwound.frames.len() > 1 && self.tells(&unwound.frames) {
                 return unwound;
             }
         }
         let frames = symbols.functions(stack.tgid, &stack.user);
-        if !self.tells(&frames) && (unwound.is_skipped || unwound.frames.len() >= frames.len()) {
+        if !self.tells(&frames) && unwound.frames.len() >= frames.len() {
             return unwound;
         }
         let words = copy.map_or(&[][..], |c| &c.words[..]);
         let words = stack.user.iter().map(|address| words.iter().position(|w| w == address)).collect();
-        Named { frames, words, is_skipped: false }
+        Named { frames, words }
     }
 
     fn tells(&self, frames: &[Arc<str>]) -> bool {
@@ -333,9 +311,7 @@ impl Waiters {
 
     fn number(&mut self, place: Place) -> u32 {
         let place = Arc::new(place);
-        // Code without names is one for each, since it may get other names.
-        let is_known = !place.stack.contains(UNNAMED);
-        if let Some(&n) = self.numbers.get(&place).filter(|_| is_known)
+        if let Some(&n) = self.numbers.get(&place)
             && self.places.get(&n).is_some()
         {
             return n;
@@ -363,82 +339,44 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// Code made at run time: functions of its own that get their names one by one.
-    struct Made {
-        code: *mut libc::c_void,
-        map: String,
-    }
-
-    impl Made {
-        fn new() -> Made {
-            // SAFETY: anonymous memory that nothing else uses, given back when it is dropped.
-            let code = unsafe {
-                let (protection, flags) =
-                    (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-                libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0)
-            };
-            assert_ne!(code, libc::MAP_FAILED);
-            Made { code, map: format!("/tmp/perf-{}.map", std::process::id()) }
-        }
-
-        /// An address in the function of this number.
-        fn address(&self, function: u64) -> u64 {
-            self.code as u64 + 0x200 * function + 0x10
-        }
-
-        fn name(&self, function: u64, name: &str) {
-            let mut map = std::fs::OpenOptions::new();
-            let mut map = map.create(true).append(true).open(&self.map).expect("a perf map");
-            writeln!(map, "{:x} 100 {name}", self.address(function) - 0x10).expect("written");
-        }
-    }
-
-    impl Drop for Made {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_file(&self.map);
-            // SAFETY: mapped in `new`, and no reference into it is left.
-            unsafe { libc::munmap(self.code, 4096) };
-        }
-    }
-
-    /// The verdicts of a second judgement of this process's waits; the map of names is read again ever more seldom.
-    fn judged_again(waiters: &mut Waiters, symbols: &mut Symbols, start: Instant) -> Vec<Verdict> {
-        let again = (1..40).find_map(|n| {
-            std::thread::sleep(Duration::from_millis(20));
-            let verdicts = waiters.judge_again(symbols, start + AGAIN * n);
-            (!verdicts.is_empty()).then_some(verdicts)
-        });
-        again.expect("names have come")
-    }
-
+    /// Two functions of code made at run time, of which the second gets its name later.
     #[test]
     fn what_a_wait_is_for_is_judged_again_when_names_come() {
-        let (made, me) = (Made::new(), std::process::id());
-        let (park, acquire, caller) = (made.address(0), made.address(1), made.address(2));
-        made.name(0, "Unsafe_Park");
+        let me = std::process::id();
+        let path = format!("/tmp/perf-{me}.map");
+        let write = |name: &str, at: u64| {
+            let mut map =
+                std::fs::OpenOptions::new().create(true).append(true).open(&path).expect("a perf map");
+            writeln!(map, "{at:x} 100 {name}").expect("written");
+        };
+        // SAFETY: anonymous memory that nothing else uses, given back at the end of the test.
+        let code = unsafe {
+            let (protection, flags) =
+                (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0)
+        };
+        assert_ne!(code, libc::MAP_FAILED);
+        let (park, acquire) = (code as u64 + 0x10, code as u64 + 0x210);
+        write("Unsafe_Park", park - 0x10);
         let mut symbols = Symbols::new();
         let mut waiters = Waiters::new(Patterns::default());
-        let user = vec![park, acquire, caller];
-        let stack = Stack { tgid: me, comm: "java".into(), user, ..Stack::default() };
+        let stack = Stack { tgid: me, comm: "java".into(), user: vec![park, acquire], ..Stack::default() };
         let class = |verdicts: &[Verdict]| verdicts.iter().map(|v| v.class).collect::<Vec<_>>();
         let first = waiters.judge(&mut symbols, 0x1000, &stack, None, false).expect("there is time");
         assert_eq!(class(&first), [FutexClass::Condition]);
         let start = Instant::now();
         assert_eq!(class(&waiters.judge_again(&mut symbols, start)), [], "no names have come");
-        made.name(1, "java.util.concurrent.locks.AbstractQueuedSynchronizer.acquire");
-        let lock = judged_again(&mut waiters, &mut symbols, start);
-        assert_eq!(class(&lock), [FutexClass::Lock]);
-        let of = |waiters: &mut Waiters, verdict: &Verdict| {
-            waiters.places.get(&verdict.place).expect("it is remembered").stack.to_string()
-        };
-        assert!(of(&mut waiters, &lock[0]).ends_with("acquire;[anon]"), "{}", of(&mut waiters, &lock[0]));
-        // The earlier places have the names, too.
-        assert!(of(&mut waiters, &first[0]).ends_with("acquire;[anon]"));
-        made.name(2, "Store.reserve");
-        judged_again(&mut waiters, &mut symbols, start + AGAIN * 40);
-        for verdict in first.iter().chain(&lock) {
-            assert!(of(&mut waiters, verdict).ends_with("acquire;Store.reserve"));
-        }
-        assert_eq!(class(&waiters.judge_again(&mut symbols, start + AGAIN * 100)), [], "it is settled");
+        write("java.util.concurrent.locks.AbstractQueuedSynchronizer.acquire", acquire - 0x10);
+        let again = (1..40).find_map(|n| {
+            // The map is read again ever more seldom.
+            std::thread::sleep(Duration::from_millis(20));
+            let verdicts = waiters.judge_again(&mut symbols, start + AGAIN * n);
+            (!verdicts.is_empty()).then_some(verdicts)
+        });
+        std::fs::remove_file(&path).expect("it was written");
+        // SAFETY: mapped above, and no reference into it is left.
+        assert_eq!(unsafe { libc::munmap(code, 4096) }, 0);
+        assert_eq!(class(&again.expect("names have come")), [FutexClass::Lock]);
+        assert_eq!(class(&waiters.judge_again(&mut symbols, start + AGAIN * 50)), [], "it is settled");
     }
 }

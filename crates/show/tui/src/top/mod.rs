@@ -19,7 +19,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
 
 use crate::view::write;
-use crate::{GLANCE, Key, Place, View, wait};
+use crate::{GLANCE, Key, Place, View, on_terminal, wait};
 use behind::{Behind, Screen};
 use list::{Cell, List, Shown};
 
@@ -511,10 +511,7 @@ pub fn run<E: From<io::Error>>(
     stop: &AtomicBool,
     feed: &Receiver<Result<Interval, E>>,
 ) -> Result<(), E> {
-    let mut terminal = ratatui::try_init()?;
-    let result = show(&mut terminal, &mut top, stop, feed);
-    ratatui::try_restore()?;
-    result
+    on_terminal(|terminal| show(terminal, &mut top, stop, feed))?
 }
 
 fn show<E: From<io::Error>>(

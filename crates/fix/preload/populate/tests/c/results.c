@@ -43,6 +43,10 @@ static void area(const char *what, void *p, size_t length)
 	}
 	if (f)
 		fclose(f);
+	// Whether memory that was made read-only is still accounted depends on pages of a neighbour that it was merged with.
+	char *accounted = strstr(flags, " ac");
+	if (accounted)
+		memmove(accounted, accounted + 3, strlen(accounted + 3) + 1);
 	size_t there = 0;
 	for (size_t i = 0; i < length; i += 4096) {
 		unsigned char c = 0;

@@ -81,5 +81,5 @@ def ask(arguments: Sequence[str | os.PathLike[str]]) -> "pyarrow.Table":
         if not os.path.getsize(path):
             return pyarrow.table({})
         table = pyarrow.json.read_json(path)
-        # The version of the schema, which each line has, is no column.
+        # The version of the schema, which each line has, is not a column.
         return table.drop_columns(["ncpu_schema"]) if "ncpu_schema" in table.column_names else table

@@ -161,7 +161,7 @@ fn a_sleep_of_no_time_is_a_sleep() {
     let truth: f64 = said("for_nothing").parse().expect("switches");
     let rows = seen.rows("sleepers").filter(|(t, r)| t.text(*r, "call") == Some("clock_nanosleep"));
     let count: f64 = rows.filter_map(|(t, r)| t.number(r, "count")).sum();
-    // A timer may end the sleep before the thread has left its CPU, and of frequent sleeps one in so many is followed.
+    // A timer may end the sleep before the thread has left its CPU, and of frequent sleeps one in 64 is followed.
     assert!(truth >= 100.0 && (0.3..3.0).contains(&(count / truth)), "{count} of {truth}");
 }
 

@@ -13,7 +13,7 @@ use ncpu_schema::{UserCause, data, user_causes};
 use ncpu_symbols::{CodeKey, CodePlace, region};
 use ncpu_table::Table;
 
-use super::user_lines::{Lines, Sharing, Touch};
+use super::user_lines::{LINE, Lines, Sharing, Touch};
 use crate::bpf_support::Stack;
 use crate::bpf_support::namespace::process_dir;
 use crate::names::Symbols;
@@ -33,8 +33,6 @@ const MORE: usize = 8;
 const ADDRESSES: usize = 512;
 /// Pairs of samples with the same line at least, to estimate the number of lines.
 const PAIRS: f64 = 5.0;
-/// Bytes of a line.
-const LINE: f64 = 64.0;
 /// Processes whose mappings are read to name data, per table.
 const NAMED: usize = 8;
 
@@ -408,7 +406,7 @@ fn are_near(lines: &[u64], of_core: f64) -> bool {
     pairs >= PAIRS && n * n / 2.0 / pairs <= of_core
 }
 
-/// Lines of the largest cache that one core has for itself, up to the second level; those of 48 KiB where it is not known.
+/// Lines of the largest of CPU 0's caches up to the second level; those of 48 KiB where it is not known.
 fn lines_of_core() -> f64 {
     const LEAST: u64 = 48 << 10;
     let caches = std::path::Path::new("/sys/devices/system/cpu/cpu0/cache");
@@ -419,7 +417,7 @@ fn lines_of_core() -> f64 {
         let is_near = text("level")?.trim().parse::<u32>().ok()? <= 2;
         (is_data && is_near).then_some(kib << 10)
     };
-    (0..8).filter_map(size).fold(LEAST, u64::max) as f64 / LINE
+    (0..8).filter_map(size).fold(LEAST, u64::max) as f64 / LINE as f64
 }
 
 /// The kind of memory that unnamed data lies in.

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Bytes of a cache line.
-const LINE: u64 = 64;
+pub(super) const LINE: u64 = 64;
 /// Lines remembered of all processes; of more none is.
 const MAX_LINES: usize = 1 << 15;
 /// Threads and writing functions remembered of a line.

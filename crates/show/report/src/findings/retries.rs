@@ -1,6 +1,6 @@
 //! Pauses between calls that fail: they are a part of what it costs to try again and again.
 
-use super::claim::{Claim, Source};
+use super::claim::{Ask, Claim, Source};
 use super::names::short;
 use super::view::View;
 use crate::causes::When;
@@ -16,9 +16,7 @@ pub(super) fn join(view: &View<'_>, claims: &mut Vec<Claim>) {
         let tries = rest.iter_mut().filter(|claim| fails(claim) && pauses_in(view, claim, &pause));
         match tries.max_by(|a, b| a.asked().total_cmp(&b.asked())) {
             Some(claim) => {
-                claim.asks.extend(
-                    pause.asks.into_iter().map(|ask| super::claim::Ask { what: "pauses between", ..ask }),
-                );
+                claim.asks.extend(pause.asks.into_iter().map(|ask| Ask { what: "pauses between", ..ask }));
                 claim.line(
                     "pauses",
                     format!(

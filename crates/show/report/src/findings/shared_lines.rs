@@ -7,7 +7,7 @@ use ncpu_schema::{CpuState, SampleClass, UserCause};
 use super::claim::{Claim, Kind, Source};
 use super::names::short;
 use super::places::{Most, Place};
-use super::user_locks::{held_words, is_lock_function, takers_of_held};
+use super::user_locks::{held, is_lock_function};
 use super::view::{Sampled, View};
 use crate::causes::When;
 use crate::onion::evidence::{self, SharedLine};
@@ -51,11 +51,11 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let context = &view.context;
     let all = evidence::count(context, CpuState::Program, |class| class == SampleClass::User);
     // The word of a lock that threads wait for is a part of what that lock costs, and so is the data that they write with it.
-    let (locks, takers) = (held_words(view), takers_of_held(view));
+    let locks = held(view);
     let waited = waited(view);
     let lines: Vec<SharedLine> = evidence::shared_lines(context, all)
         .into_iter()
-        .filter(|line| !holds(line, &locks) && !is_guarded(view, line, &takers, &waited))
+        .filter(|line| !holds(line, &locks.words) && !is_guarded(view, line, &locks.takers, &waited))
         .collect();
     let sum: f64 = lines.iter().map(|line| line.share.0).sum();
     lines.iter().map(|line| claim(view, line, line.share.0 / sum.max(f64::MIN_POSITIVE), &waited)).collect()

@@ -18,7 +18,7 @@ const WORKS: f64 = 0.01;
 /// The part of an observation that is waited for at a barrier from which it says something.
 const LEAST: f64 = 0.2;
 
-/// How many times as much work as the others' mean one thread has.
+/// The ratio of one thread's work to the others' mean from which the work is uneven.
 const UNEVEN: f64 = 2.0;
 
 /// Waits at the barriers of a process.

@@ -382,23 +382,28 @@ fn waited<'a>(view: &View<'a>) -> Vec<Waited<'a>> {
     all
 }
 
-/// Processes and names of the locks that threads wait for and other threads hold: symbols, or addresses.
-pub(super) fn held_words<'a>(view: &View<'a>) -> Vec<(&'a str, &'a str)> {
-    let all = waited(view);
-    let held = all.iter().filter(|lock| lock.held && is_contended(view, lock));
-    held.flat_map(|lock| lock.names.iter().map(|(name, _)| (lock.process, *name))).collect()
+/// Locks that threads wait for and other threads hold.
+#[derive(Default)]
+pub(super) struct Held<'a> {
+    /// Processes and names of those with more than a few waits: symbols, or addresses.
+    pub words: Vec<(&'a str, &'a str)>,
+    /// Processes and functions that take any, with the thread-seconds waited for them.
+    pub takers: HashMap<(&'a str, &'a str), f64>,
 }
 
-/// The functions that take locks which threads wait for, by process, with the thread-seconds waited for them.
-pub(super) fn takers_of_held<'a>(view: &View<'a>) -> HashMap<(&'a str, &'a str), f64> {
-    let mut sums = HashMap::new();
+/// The locks that are held.
+pub(super) fn held<'a>(view: &View<'a>) -> Held<'a> {
+    let mut held = Held::default();
     for lock in waited(view).into_iter().filter(|lock| lock.held) {
+        if is_contended(view, &lock) {
+            held.words.extend(lock.names.iter().map(|(name, _)| (lock.process, *name)));
+        }
         let takers: HashSet<&str> = lock.takers().into_iter().filter(|f| !f.starts_with('[')).collect();
         for taker in takers {
-            *sums.entry((lock.process, taker)).or_default() += lock.block + lock.spin;
+            *held.takers.entry((lock.process, taker)).or_default() += lock.block + lock.spin;
         }
     }
-    sums
+    held
 }
 
 /// Whether most of the waiting is of threads that were woken by a condition and take its mutex again.

@@ -31,7 +31,7 @@ pub(crate) fn threads(group: &Path) -> Vec<u32> {
     out
 }
 
-/// The CPUs that most of the threads of a group may use. Kernel threads are left out: some cannot be moved.
+/// The CPUs that most of the threads of a group may use.
 pub(crate) fn usual(group: &Path) -> Option<CpuSet> {
     let mut counts: BTreeMap<String, (usize, CpuSet)> = BTreeMap::new();
     for tid in threads(group) {

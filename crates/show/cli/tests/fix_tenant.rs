@@ -130,6 +130,11 @@ impl Pair {
         command
     }
 
+    /// Starts it; nobody reads what it says.
+    fn start_fix(&self, args: &[&str]) -> Child {
+        self.command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
     fn fix(&self, args: &[&str]) -> Output {
         self.command(args).output().unwrap()
     }
@@ -172,12 +177,7 @@ fn signals_undo_a_setting() {
     let Some(pair) = Pair::new("signal", ["0", "0"]) else { return };
     let before = pair.weights();
     for signal in [libc::SIGTERM, libc::SIGINT] {
-        let mut child = pair
-            .command(&["--try", "weight", "--most-loss", "100"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child = pair.start_fix(&["--try", "weight", "--most-loss", "100"]);
         until("a setting", || pair.weights() != before);
         // SAFETY: a plain system call, with the number of a child that was not waited for.
         unsafe { libc::kill(child.id() as i32, signal) };
@@ -190,12 +190,7 @@ fn signals_undo_a_setting() {
 fn a_setting_of_a_killed_fix_is_undone_by_the_journal() {
     let Some(pair) = Pair::new("killed", ["0", "0"]) else { return };
     let before = pair.weights();
-    let mut child = pair
-        .command(&["--try", "weight", "--most-loss", "100"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = pair.start_fix(&["--try", "weight", "--most-loss", "100"]);
     until("a setting", || pair.weights() != before);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -227,12 +222,7 @@ fn cpus_of_a_killed_fix_are_given_back_to_all_threads_of_the_group() {
     let masks = || threads().into_iter().filter_map(mask).collect::<std::collections::BTreeSet<_>>();
     until("both CPUs", || masks().contains("0-1"));
     let before = masks();
-    let mut child = pair
-        .command(&["--try", "CPUs,cpuset", "--most-loss", "100"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = pair.start_fix(&["--try", "CPUs,cpuset", "--most-loss", "100"]);
     until("other CPUs", || !masks().contains("0-1"));
     child.kill().unwrap();
     child.wait().unwrap();

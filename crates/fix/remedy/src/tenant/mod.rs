@@ -126,9 +126,7 @@ struct Hierarchy {
 }
 
 /// The hierarchy that CPU time is divided in: that of version 1 where there is one.
-fn hierarchy(root: &Path) -> Option<Hierarchy> {
-    let text = std::fs::read_to_string(root.join("proc/self/mounts")).unwrap_or_default();
-    let mounts = Mounts::parse(&text);
+fn hierarchy(root: &Path, mounts: &Mounts) -> Option<Hierarchy> {
     let (dir, unified) = match mounts.by_controller.get("cpu") {
         Some(dir) => (dir, false),
         None => (mounts.unified.as_ref()?, true),
@@ -190,7 +188,9 @@ pub struct Case<'a> {
 
 /// Settings that may give a tenant back what it loses.
 pub fn settings(root: &Path, case: &Case<'_>) -> Vec<Setting> {
-    let Some(hierarchy) = hierarchy(root) else { return Vec::new() };
+    let text = std::fs::read_to_string(root.join("proc/self/mounts")).unwrap_or_default();
+    let mounts = Mounts::parse(&text);
+    let Some(hierarchy) = hierarchy(root, &mounts) else { return Vec::new() };
     let mut out = Vec::new();
     let sides = case.culprit.and_then(|culprit| apart(&case.victim.cgroup, &culprit.cgroup));
     if case.cause == Loss::RunQueue
@@ -204,9 +204,9 @@ pub fn settings(root: &Path, case: &Case<'_>) -> Vec<Setting> {
     if !matches!(case.cause, Loss::RunQueue | Loss::Network | Loss::Interrupts) {
         return out;
     }
-    let Some(home) = home(root, case) else { return out };
+    let Some(home) = home(root, &mounts, case) else { return out };
     if let Some((_, theirs)) = sides {
-        out.extend(apart_by_cpus(root, case, theirs, &home.cpus));
+        out.extend(apart_by_cpus(root, &mounts, case, theirs, &home.cpus));
     }
     if matches!(case.cause, Loss::Network | Loss::Interrupts) {
         let list = home.cpus.to_list();
@@ -258,9 +258,9 @@ struct Home {
 
 /// As many CPUs as the tenant would use, whole cores where there are enough: those that its threads run on. `None` where it wants
 /// all CPUs.
-fn home(root: &Path, case: &Case<'_>) -> Option<Home> {
+fn home(root: &Path, mounts: &Mounts, case: &Case<'_>) -> Option<Home> {
     let online = ncpu_machine::online_cpus(root).ok()?;
-    let group = directory(root, &case.victim.cgroup)?;
+    let group = directory(root, mounts, &case.victim.cgroup)?;
     let places = confine::places(root, &group);
     let wanted = (case.demand.max(0.0).ceil() as usize).clamp(1, places.len().max(1));
     if wanted >= online.len() {
@@ -287,13 +287,11 @@ fn home(root: &Path, case: &Case<'_>) -> Option<Home> {
 }
 
 /// The directory of a group, in the first hierarchy in which threads are in it; never the root of one.
-fn directory(root: &Path, path: &str) -> Option<PathBuf> {
+fn directory(root: &Path, mounts: &Mounts, path: &str) -> Option<PathBuf> {
     let path = path.trim_matches('/');
     if path.is_empty() {
         return None;
     }
-    let text = std::fs::read_to_string(root.join("proc/self/mounts")).unwrap_or_default();
-    let mounts = Mounts::parse(&text);
     let all = mounts.by_controller.get("cpu").into_iter();
     let all = all.chain(&mounts.unified).chain(mounts.by_controller.values());
     all.map(|mount| root.join(mount).join(path)).find(|dir| !confine::threads(dir).is_empty())
@@ -301,8 +299,14 @@ fn directory(root: &Path, path: &str) -> Option<PathBuf> {
 
 /// The neighbour kept off the tenant's CPUs: by its cpuset if it has one and no thread has CPUs of its own choice, which the kernel
 /// would forget before Linux 6.2; else by the affinity of its threads. A thread never gets a CPU that it might not use before.
-fn apart_by_cpus(root: &Path, case: &Case<'_>, theirs: &str, home: &CpuSet) -> Option<Setting> {
-    let group = directory(root, theirs)?;
+fn apart_by_cpus(
+    root: &Path,
+    mounts: &Mounts,
+    case: &Case<'_>,
+    theirs: &str,
+    home: &CpuSet,
+) -> Option<Setting> {
+    let group = directory(root, mounts, theirs)?;
     let from = confine::usual(&group)?;
     let to = from.minus(home);
     if to.is_empty() || to == from {
@@ -310,8 +314,6 @@ fn apart_by_cpus(root: &Path, case: &Case<'_>, theirs: &str, home: &CpuSet) -> O
     }
     let about = "the neighbour leaves CPUs to the tenant";
     let name = |by: &str| format!("{by} of {theirs} {} to {}", from.to_list(), to.to_list());
-    let text = std::fs::read_to_string(root.join("proc/self/mounts")).unwrap_or_default();
-    let mounts = Mounts::parse(&text);
     let mount = mounts.by_controller.get("cpuset").or(mounts.unified.as_ref());
     let set = mount.map(|mount| root.join(mount).join(theirs.trim_start_matches('/')));
     if let Some(set) = set.filter(|set| set.join("cpuset.cpus").exists()) {

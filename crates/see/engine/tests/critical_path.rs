@@ -183,7 +183,7 @@ mod quiet {
             let all = charged.idle - charged.waits(|doing, _| doing.ends_with(END));
             println!("{:.1} % of {all:.2} CPU-s while the server slept", 100.0 * asleep / all);
             // Of 70 ms of idle time a round 60 are the server's, on two CPUs.
-            assert!(asleep > 0.7 * all, "{asleep} of {all}: {:#?}", charged.rows);
+            assert!(asleep > 0.8 * all, "{asleep} of {all}: {:#?}", charged.rows);
         });
     }
 

@@ -206,7 +206,7 @@ static __always_inline __u64 throw_dice(struct cpu_slot *s, __u32 mask)
 
 #define WALK_WINDOW 10000000	/* ns */
 #define LONG_WALK_WINDOW 100000000 /* for what is seldom, so that a single event does not look like a hundred a second */
-#define WALKS_AT_ONCE 4		/* in a window, before fewer are walked */
+#define WALKS_AT_ONCE 4		/* in a window, before fewer are walked, where `cfg_walks` allows no more in it */
 #define WALK_MASK 0xffff
 
 /*
@@ -234,7 +234,8 @@ static __always_inline __u32 walk_now(struct walks *w, __u64 now, __u64 window)
 	__u32 mask = w->mask;
 	if (!chosen(now, mask))
 		return 0;
-	if (++w->done > WALKS_AT_ONCE) {
+	__u64 at_once = cfg_walks * window / 1000000000ull;
+	if (++w->done > (at_once > WALKS_AT_ONCE ? at_once : WALKS_AT_ONCE)) {
 		w->done = 0;
 		w->mask = (mask * 2 + 1) & WALK_MASK;
 	}

@@ -625,6 +625,7 @@ struct thread_out {
 	__u32 tenant;
 	__u32 queue;		/* the CPU on whose queue it stands + 1; 0: on none */
 	__u32 pad;
+	__u64 held;		/* ns for which its group's limit has held it back, of the wait at hand */
 	__u64 by[LIFE_N];	/* ns off CPU, but for run queues, by enum life */
 	__u64 utime, stime;	/* ns on CPU by the kernel's ticks */
 	__u64 dirtied, read;	/* bytes of files that it wrote and that it had read from devices */

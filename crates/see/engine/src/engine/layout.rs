@@ -334,6 +334,8 @@ pub struct ThreadOut {
     /// The CPU on whose queue it stands, and one more; 0: on none.
     pub(crate) queue: u32,
     pub(crate) pad: u32,
+    /// ns for which its group's limit has held it back, of the wait in progress.
+    pub(crate) held: u64,
     /// ns off CPU, but for run queues, by what was waited for (`enum life`).
     pub(crate) by: [u64; LIVES],
     /// ns on CPU in user code and in the kernel, by the kernel's ticks, since the thread began.

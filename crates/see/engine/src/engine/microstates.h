@@ -170,10 +170,15 @@ int seed_threads(struct bpf_iter__task *ctx)
 	struct task_rec *r = get(p, now);
 	if (!r || !r->target)
 		return 0;
-	if (!p->__state)
-		r->state = p->on_cpu ? r->on_state : LAT;
-	else
+	if (!p->__state && !p->on_cpu) {
+		r->state = LAT;
+		r->queue = task_cpu(p);
+		r->throttled = cfg_tenants && is_throttled(p);
+	} else if (!p->__state) {
+		r->state = r->on_state;
+	} else {
 		sleeps_already(r, p, first_word(&ctx->task));
+	}
 	return 0;
 }
 
@@ -272,6 +277,8 @@ int dump_threads(struct bpf_iter__task *ctx)
 		tell_wait(t, r, asleep);
 	if (now > until)
 		t->micro[LAT] += now - until;
+	if (state == LAT && r->throttled)
+		t->held = held_until(since, now);
 	if (now > since && calls_off && r->state == USR)
 		t->untraced += now - since;
 	bpf_seq_write(seq, t, sizeof(*t));

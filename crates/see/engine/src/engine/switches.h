@@ -184,26 +184,13 @@ static __always_inline void pass_over(struct cpu_slot *s, struct task_struct *p,
 	begin_wait(s, r, MASK(r->like_wait, 7));
 }
 
-/* Whether a thread that is taken off its CPU, runnable, may not go on because its group has used up its CPU time. */
-static __always_inline bool is_throttled(struct task_struct *p)
-{
-	struct task_struct *task = p; /* a macro has a `p` of its own */
-
-	/* Since Linux 6.18 threads are taken off their queue one by one. */
-	if (bpf_core_field_exists(task->throttled))
-		return BPF_CORE_READ(task, throttled);
-	if (!bpf_core_field_exists(p->se.cfs_rq) || !bpf_core_field_exists(struct cfs_rq, throttle_count))
-		return false;
-	return p->se.cfs_rq->throttle_count > 0;
-}
-
 /* A thread that was held back by its group's limit may run again. */
 static __always_inline void held_back(struct cpu_slot *s, struct task_rec *r, __u64 now)
 {
-	__u64 since = r->since < observe_from ? observe_from : r->since;
+	__u64 ns = held_until(r->since, now);
 
-	if (r->target && observing && now > since)
-		add_lock(lock_slot(s, (__u64)r->tenant + 2, 0, r->tenant, KIND_LEDGER | LOSS_QUOTA), 0, now - since, 1);
+	if (r->target && observing && ns)
+		add_lock(lock_slot(s, (__u64)r->tenant + 2, 0, r->tenant, KIND_LEDGER | LOSS_QUOTA), 0, ns, 1);
 }
 
 static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_struct *p, struct task_rec *r,

@@ -329,6 +329,27 @@ static __always_inline void tenant_comes(struct cpu_slot *s, struct task_rec *r,
 		change_tenant(s, r->tenant);
 }
 
+/* Whether a thread that is taken off its CPU, runnable, may not go on because its group has used up its CPU time. */
+static __always_inline bool is_throttled(struct task_struct *p)
+{
+	struct task_struct *task = p; /* a macro has a `p` of its own */
+
+	/* Since Linux 6.18 threads are taken off their queue one by one. */
+	if (bpf_core_field_exists(task->throttled))
+		return BPF_CORE_READ(task, throttled);
+	if (!bpf_core_field_exists(p->se.cfs_rq) || !bpf_core_field_exists(struct cfs_rq, throttle_count))
+		return false;
+	return p->se.cfs_rq->throttle_count > 0;
+}
+
+/* ns of the observation for which its group's limit has held a thread back that left its CPU at `since`. */
+static __always_inline __u64 held_until(__u64 since, __u64 now)
+{
+	if (since < observe_from)
+		since = observe_from;
+	return now > since ? now - since : 0;
+}
+
 /* Writes the record of a thread for user space. */
 static __always_inline void thread_out(struct thread_out *t, struct task_rec *r, struct task_struct *p)
 {

@@ -39,6 +39,9 @@ pub struct Stood {
     pub locked: f64,
     /// Of those, the seconds of threads that stand there still, by CPU.
     pub still: HashMap<usize, f64>,
+    /// Seconds for which limits have held back threads that they hold back still, without what an earlier interval told
+    /// of a wait: the BPF programs count a wait as a whole when it ends.
+    pub held: f64,
 }
 
 /// Parts of `whole` in proportion to weights; empty without weights.
@@ -126,6 +129,8 @@ pub fn sum(input: &Input<'_>) -> BTreeMap<Key, Sum> {
     losses.spins();
     losses.steal();
     losses.interrupted();
+    // The row of a wait that an earlier interval told a part of may have been lost.
+    losses.sums.values_mut().for_each(|sum| sum.threads = sum.threads.max(0.0));
     losses.sums
 }
 
@@ -144,7 +149,7 @@ impl Scales {
             *counted.entry(row.victim).or_default() += row.threads as f64 / 1e9;
         }
         for (number, stood) in input.queued {
-            *counted.entry(*number).or_default() += stood.still.values().sum::<f64>();
+            *counted.entry(*number).or_default() += stood.held + stood.still.values().sum::<f64>();
         }
         Scales { counted, exact: |stood| stood.all }
     }
@@ -333,6 +338,16 @@ impl Losses<'_> {
         let queued = self.input.queued;
         for (&number, stood) in queued {
             let scale = self.queues.of(number, queued);
+            if stood.held != 0.0 {
+                self.add(
+                    number,
+                    Some(number),
+                    Loss::Quota,
+                    None,
+                    Grounds::Traced,
+                    Sum::of_threads(scale * stood.held),
+                );
+            }
             for (cpu, seconds) in &stood.still {
                 self.by_cpu.entry((number, *cpu)).or_default().0 += seconds * scale;
             }
@@ -613,6 +628,49 @@ mod tests {
         }
     }
 
+    /// The losses of tenants of which two lie in the same group.
+    fn losses(
+        spent: BTreeMap<u32, Spent>,
+        lost: &[Lost],
+        queued: &HashMap<u32, Stood>,
+        taken: &BTreeMap<u32, f64>,
+    ) -> BTreeMap<Key, Sum> {
+        let groups = |number| match number {
+            VICTIM => "/p/shop/web",
+            OTHER => "/p/shop/batch",
+            _ => "/p/shopping",
+        };
+        sum(&Input {
+            id: &|number| number.into(),
+            inside: &|one, other, level| share(groups(one), groups(other), level),
+            shares: &Shares { spent, ran: BTreeMap::new() },
+            lost,
+            spins: &[],
+            coverage: Coverage::ALL,
+            steal: 0.0,
+            processes: &HashMap::new(),
+            queued,
+            taken,
+            dirtied: &BTreeMap::new(),
+        })
+    }
+
+    /// Victim, culprit, cause and ms of the threads.
+    fn rows(losses: &BTreeMap<Key, Sum>, keep: impl Fn(&Key) -> bool) -> Vec<(u32, Option<u32>, Loss, i64)> {
+        losses
+            .iter()
+            .filter(|(key, _)| keep(key))
+            .map(|(key, sum)| {
+                let culprit = key.culprit.map(|number| number as u32);
+                (key.victim as u32, culprit, key.cause, (sum.threads * 1e3).round() as i64)
+            })
+            .collect()
+    }
+
+    fn of_victim(key: &Key) -> bool {
+        key.victim == u64::from(VICTIM)
+    }
+
     /// Time behind a thread of the kernel that serves softirqs is lost to those whose packets they were, as far as they were the network's.
     #[test]
     fn softirqs_are_lost_to_the_senders_of_packets() {
@@ -625,33 +683,33 @@ mod tests {
         let unplaced = Lost { victim: tenant::OTHERS, unplaced: true, ..row(Lost::QUEUE, None, 999, 0) };
         let lost = [of_kernel, row(Lost::SOFTIRQ, Some(tenant::KERNEL), 200, 200), unplaced];
         let queued = HashMap::from([(VICTIM, Stood { all: 0.25, threads: 1, ..Stood::default() })]);
-        let shares = Shares { spent, ran: BTreeMap::new() };
-        let (none, nobody) = (BTreeMap::new(), HashMap::new());
-        let losses = sum(&Input {
-            id: &|number| number.into(),
-            inside: &|_, _, _| false,
-            shares: &shares,
-            lost: &lost,
-            spins: &[],
-            coverage: Coverage::ALL,
-            steal: 0.0,
-            processes: &nobody,
-            queued: &queued,
-            taken: &none,
-            dirtied: &none,
-        });
-        let of_victim: Vec<_> = losses
-            .iter()
-            .filter(|(key, _)| key.victim == u64::from(VICTIM))
-            .map(|(key, sum)| (key.culprit, key.cause, (sum.threads * 1e3).round() as i64))
-            .collect();
+        let told = rows(&losses(spent, &lost, &queued, &BTreeMap::new()), of_victim);
         let expected = [
             // Too short to ask behind whom.
-            (None, Loss::RunQueue, 50),
-            (Some(tenant::KERNEL.into()), Loss::RunQueue, 50),
-            (Some(OTHER.into()), Loss::Network, 150),
+            (VICTIM, None, Loss::RunQueue, 50),
+            (VICTIM, Some(tenant::KERNEL), Loss::RunQueue, 50),
+            (VICTIM, Some(OTHER), Loss::Network, 150),
         ];
-        assert_eq!(of_victim, expected);
+        assert_eq!(told, expected);
+    }
+
+    /// A wait may last over the ends of intervals: each is told its part.
+    #[test]
+    fn a_limit_that_holds_a_thread_back_still_has_the_time_so_far() {
+        let stood =
+            |all, held| HashMap::from([(VICTIM, Stood { all, threads: 1, held, ..Stood::default() })]);
+        let quota = |lost: &[Lost], queued: HashMap<u32, Stood>| {
+            rows(&losses(BTreeMap::new(), lost, &queued, &BTreeMap::new()), of_victim)
+        };
+        let ended = [row(Lost::QUOTA, Some(VICTIM), 80, 0)];
+        let of_limit = |ms| (VICTIM, Some(VICTIM), Loss::Quota, ms);
+        // It begins, goes on, and ends after 80 ms, of which 60 have been told.
+        assert_eq!(quota(&[], stood(0.02, 0.02)), [of_limit(20)]);
+        assert_eq!(quota(&[], stood(0.04, 0.04)), [of_limit(40)]);
+        assert_eq!(quota(&ended, stood(0.02, -0.06)), [of_limit(20)]);
+        // Its row has been lost.
+        let queue = (VICTIM, None, Loss::RunQueue, 80);
+        assert_eq!(quota(&[], stood(0.02, -0.06)), [queue, of_limit(0)]);
     }
 
     /// A limit of a group above is used up by tenants that take memory in that group, and by no others.
@@ -660,37 +718,14 @@ mod tests {
         let level = |victim, lock| Lost { victim, lock, ..row(Lost::LIMIT, None, 100, 0) };
         let lost = [level(VICTIM, 2), level(OTHER, 0), row(Lost::LIMIT, Some(VICTIM), 30, 0)];
         let taken = BTreeMap::from([(VICTIM, 1e6), (OTHER, 3e6), (7, 9e9)]);
-        let groups = |number| match number {
-            VICTIM => "/p/shop/web",
-            OTHER => "/p/shop/batch",
-            _ => "/p/shopping",
-        };
-        let shares = Shares { spent: BTreeMap::new(), ran: BTreeMap::new() };
-        let (none, nobody) = (BTreeMap::new(), HashMap::new());
-        let losses = sum(&Input {
-            id: &|number| number.into(),
-            inside: &|one, other, level| share(groups(one), groups(other), level),
-            shares: &shares,
-            lost: &lost,
-            spins: &[],
-            coverage: Coverage::ALL,
-            steal: 0.0,
-            processes: &nobody,
-            queued: &HashMap::new(),
-            taken: &taken,
-            dirtied: &none,
-        });
-        let rows = losses.iter().filter(|(key, _)| key.cause == Loss::MemoryLimit);
-        let rows: Vec<_> = rows
-            .map(|(key, sum)| (key.victim as u32, key.culprit.map(|c| c as u32), (sum.threads * 1e3).round()))
-            .collect();
+        let losses = losses(BTreeMap::new(), &lost, &HashMap::new(), &taken);
         let expected = [
-            (VICTIM, Some(VICTIM), 30.0),
-            (VICTIM, Some(VICTIM), 25.0),
-            (VICTIM, Some(OTHER), 75.0),
+            (VICTIM, Some(VICTIM), Loss::MemoryLimit, 30),
+            (VICTIM, Some(VICTIM), Loss::MemoryLimit, 25),
+            (VICTIM, Some(OTHER), Loss::MemoryLimit, 75),
             // The group is not known.
-            (OTHER, None, 100.0),
+            (OTHER, None, Loss::MemoryLimit, 100),
         ];
-        assert_eq!(rows, expected);
+        assert_eq!(rows(&losses, |key| key.cause == Loss::MemoryLimit), expected);
     }
 }

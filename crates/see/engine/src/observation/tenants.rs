@@ -155,6 +155,7 @@ impl Tenants {
         sum.all += stood;
         sum.locked += locked;
         sum.threads += u32::from(stood > 0.0);
+        sum.held += (thread.held as f64 - before.held as f64) / 1e9;
         if let Some(cpu) = (thread.queue as usize).checked_sub(1) {
             *sum.still.entry(cpu).or_default() += stood;
         }

@@ -40,7 +40,7 @@ mod waits;
 use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libbpf_rs::{Iter, Link, RingBuffer};
 use ncpu_files::reader::Source as FileSource;
@@ -96,6 +96,12 @@ use layout::{Calls, CpuSlot, LockSlot};
 
 /// How often a timer tells user code from the kernel where calls and faults are traced, on each CPU.
 const STRIKES_HZ: u32 = 997;
+
+/// Longest that events are taken out of the ring at once: two observers of the whole machine send each other stacks for
+/// what they do with stacks, and an interval would not end.
+const AT_ONCE: Duration = Duration::from_millis(200);
+/// Events that are taken before the clock is looked at.
+const BATCH: usize = 256;
 
 /// How far ahead the ends of the observed time are set, nanoseconds.
 const AHEAD: u64 = 20_000;
@@ -452,9 +458,12 @@ impl Engine {
         self.ring.epoll_fd()
     }
 
-    /// Returns the events there are now.
+    /// Returns the events there are now: all once the observation has ended, and before those of [`AT_ONCE`] at most.
     pub fn drain(&mut self) -> Vec<Event> {
-        let _ = self.ring.consume();
+        let begun = Instant::now();
+        while self.ring.consume_raw_n(BATCH) == BATCH as i32
+            && (self.ended.is_some() || begun.elapsed() < AT_ONCE)
+        {}
         let mut events = std::mem::take(&mut self.early);
         events.extend(self.inbox.take());
         if self.gauged.is_some() {

@@ -557,12 +557,13 @@ fn waiting(
     let paused = asked + late > 0.05 * workers.sleep;
     let handed = io_share < 0.5 && workers.each_sleep() < HANDED_OVER;
     if workers.threads > 1 && (full || paused || handed) {
-        let active = workers.active(used.elapsed) + (asked + late) / used.elapsed;
+        let pausing = (asked + late) / used.elapsed;
+        let active = workers.active(used.elapsed) + pausing;
         // Where work is handed over, a thread that was woken and the one that woke it are one for a while: on several CPUs those that have
-        // one count, and a part of a thread is one that waits for the rest of the time. On one CPU whole threads that are ready do.
+        // one count, and a part of a thread is one that waits for the rest of the time.
         let whole = match handed {
-            true if used.cpus == 1 => active.floor(),
-            true => ((workers.cpu + asked + late) / used.elapsed - PART).ceil(),
+            _ if used.cpus == 1 => (workers.side_by_side(used.elapsed) + pausing).round(),
+            true => (workers.running(used.elapsed, 1.0 - used.others / capacity) + pausing - PART).ceil(),
             false => active.round(),
         };
         let threads = (whole.max(1.0) as u32).min(workers.threads);

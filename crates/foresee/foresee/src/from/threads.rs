@@ -26,13 +26,36 @@ pub(super) struct Workers {
     pub(super) pids: BTreeSet<u64>,
     /// The time of the busiest worker on CPU or ready for one.
     pub(super) busiest: f64,
+    /// Some always have work.
+    pub(super) some_always: bool,
 }
+
+/// A thread that always has work is ready or on CPU for this share of the time: the rest passes before the first and after the last unit.
+const ALWAYS: f64 = 0.9;
+/// Seconds for which a thread that has woken another is ready too before it waits itself.
+const ASIDE: f64 = 2e-6;
 
 impl Workers {
     /// How many of them could have worked at the same time, on average. A thread that was woken by another waits until
     /// that one waits itself where they share a CPU: the two count double meanwhile.
     pub(super) fn active(&self, elapsed: f64) -> f64 {
         (self.cpu + self.ready) / elapsed
+    }
+
+    /// How many could work side by side, of workers on one CPU that wait for one another. Where n begin a piece of work each at the same
+    /// time and wait for the last, n are ready at first and one at last: (n + 1) / 2 on average. Where they hand one piece of work from
+    /// thread to thread it is one.
+    pub(super) fn side_by_side(&self, elapsed: f64) -> f64 {
+        let ready = self.active(elapsed);
+        if self.some_always {
+            return ready;
+        }
+        2.0 * (ready - self.switches * ASIDE / elapsed) - 1.0
+    }
+
+    /// Threads that had a CPU or waited for a lock, on average, of those that could have had one of `share` of the CPUs' time.
+    pub(super) fn running(&self, elapsed: f64, share: f64) -> f64 {
+        (self.cpu / share.max(0.1) + self.ready - self.latency) / elapsed
     }
 
     /// Mean length of a sleep.
@@ -93,6 +116,7 @@ pub(super) fn workers(recording: &Recording, elapsed: f64) -> Option<(Workers, f
         preempted: total(&|t| t.preempted),
         pids: busy.iter().map(|t| t.pid).collect(),
         busiest: busy.iter().map(|t| t.cpu + t.ready).fold(0.0, f64::max),
+        some_always: busy.iter().any(|t| t.cpu + t.ready > ALWAYS * elapsed),
     };
     Some((workers, others.iter().map(|t| t.sleep).sum()))
 }
@@ -167,4 +191,38 @@ pub(super) fn pauses(recording: &Recording, workers: &Workers, others: f64, elap
     let slept = slept.min(workers.sleep).max(0.0);
     let asked = asked.min(slept).max(0.0);
     (asked, slept - asked, count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Workers of a second on one CPU.
+    fn workers(ready: f64, switches: f64) -> Workers {
+        Workers { threads: 4, cpu: 1.0, ready, latency: ready, switches, ..Workers::default() }
+    }
+
+    #[test]
+    fn a_team_on_one_cpu_is_as_wide_as_its_pieces_are_many() {
+        // Each of n works for 1/n of the time, and before for as long as those before it: (n + 1) / 2 are ready.
+        for n in 1..=8 {
+            let ready: f64 = (0..n).map(|before| f64::from(before) / f64::from(n)).sum();
+            assert!((workers(ready, 100.0).side_by_side(1.0) - f64::from(n)).abs() < 0.01, "{n}");
+        }
+    }
+
+    #[test]
+    fn work_that_goes_from_thread_to_thread_is_one_threads() {
+        // 250,000 times a second, and each stays ready for 2 us, half of the time, after it has woken the other.
+        assert!(workers(0.5, 250_000.0).side_by_side(1.0) < 1.01);
+        // One that is always ready keeps the others waiting for the CPU.
+        let beside = Workers { some_always: true, ..workers(0.5, 100.0) };
+        assert_eq!(beside.side_by_side(1.0), 1.5);
+    }
+
+    #[test]
+    fn threads_that_wait_for_a_lock_have_work_and_other_programs_take_none_of_it() {
+        let waits = Workers { threads: 4, cpu: 1.2, ready: 2.0, latency: 0.5, ..Workers::default() };
+        assert!((waits.running(1.0, 0.6) - 3.5).abs() < 1e-9);
+    }
 }

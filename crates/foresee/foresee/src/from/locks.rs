@@ -243,6 +243,16 @@ fn counted_part(recording: &Recording, spin: f64) -> f64 {
     if scaled && all > 0.0 && spin > 0.0 { spin / all } else { 1.0 }
 }
 
+/// Frames of a thread that a condition has woken and that takes its mutex again.
+const TAKES_AGAIN: [&str; 3] = ["mutex_cond_lock", "pthread_cond_", "Condvar>::wait"];
+
+/// Whether a wait for a user lock shows for how long it is held. On one CPU a thread that is woken under a condition's mutex takes the CPU
+/// from its waker, which holds the mutex: that wait shows the wake-up.
+fn is_of_holder(table: &Table, row: usize, cpus: u32) -> bool {
+    let stack = table.text(row, "stack").unwrap_or_default();
+    cpus > 1 || !TAKES_AGAIN.iter().any(|frame| stack.contains(frame))
+}
+
 /// The acquisitions of a lock are not recorded, only the number of waits: with R threads running, a share rho of the
 /// time held and A acquisitions, A rho (R-1)/R wait, and rho = A S / elapsed.
 pub(super) fn locks(
@@ -261,7 +271,7 @@ pub(super) fn locks(
             let kind = table.text(row, "type").unwrap_or_default();
             let lock = match kernel {
                 true => table.text(row, "lock").unwrap_or_default(),
-                false => match names.of_row(table, row) {
+                false => match names.of_row(table, row).filter(|_| is_of_holder(table, row, cpus)) {
                     Some(lock) => lock,
                     None => continue,
                 },
@@ -395,7 +405,7 @@ pub(super) fn seen(recording: &Recording, names: &Names<'_>, locks: &[LockPart],
         if let Some(t) = recording.tables.get(if lock.kernel { "locks" } else { "user_locks" }) {
             let mine = |r: &usize| match lock.kernel {
                 true => t.text(*r, "lock") == Some(&lock.name),
-                false => names.of_row(t, *r) == Some(&lock.name),
+                false => names.of_row(t, *r) == Some(&lock.name) && is_of_holder(t, *r, cpus),
             };
             for r in (0..t.num_rows()).filter(mine) {
                 count += t.number(r, "count").unwrap_or(0.0);

@@ -1076,6 +1076,23 @@ fn one_cpu_shows_a_lock_by_holders_that_lose_it() {
     let learnt = super::recording(&recording, Some(x), None).unwrap();
     assert!(learnt.model.lock.is_empty(), "{:?}", learnt.model.lock);
     assert!(learnt.notes.iter().any(|n| n.contains("no lock was waited for enough")), "{:?}", learnt.notes);
+    // Nor does a mutex that a condition's sleepers take again: who wakes them loses the CPU to them.
+    recording.tables.insert("threads".into(), threads(160));
+    let again = ncpu_schema::user_locks::Row {
+        lock: "table".into(),
+        ty: "lock".into(),
+        process: "p".into(),
+        pid: Some(1),
+        count: Some(600),
+        block: Some(0.3 * elapsed),
+        stack: "syscall;<std::sys::sync::mutex::futex::Mutex>::lock_contended;<std::sys::sync::condvar::futex::Condvar>::wait;main".into(),
+        ..Default::default()
+    };
+    let mut rows = ncpu_schema::user_locks::Rows::new();
+    rows.push(again);
+    recording.tables.insert("user_locks".into(), rows.finish());
+    let learnt = super::recording(&recording, Some(x), None).unwrap();
+    assert!(learnt.model.lock.is_empty(), "{:?}", learnt.model.lock);
 }
 
 #[test]

@@ -26,8 +26,8 @@ pub(super) struct Workers {
     pub(super) pids: BTreeSet<u64>,
     /// The time of the busiest worker on CPU or ready for one.
     pub(super) busiest: f64,
-    /// Some always have work.
-    pub(super) some_always: bool,
+    /// Those that always have work.
+    pub(super) always: u32,
 }
 
 /// A thread that always has work is ready or on CPU for this share of the time: the rest passes before the first and after the last unit.
@@ -44,10 +44,10 @@ impl Workers {
 
     /// How many could work side by side, of workers on one CPU that wait for one another. Where n begin a piece of work each at the same
     /// time and wait for the last, n are ready at first and one at last: (n + 1) / 2 on average. Where they hand one piece of work from
-    /// thread to thread it is one.
+    /// thread to thread it is one. The last of a team always has work; two that do are no team.
     pub(super) fn side_by_side(&self, elapsed: f64) -> f64 {
         let ready = self.active(elapsed);
-        if self.some_always {
+        if self.always > 1 {
             return ready;
         }
         2.0 * (ready - self.switches * ASIDE / elapsed) - 1.0
@@ -116,7 +116,7 @@ pub(super) fn workers(recording: &Recording, elapsed: f64) -> Option<(Workers, f
         preempted: total(&|t| t.preempted),
         pids: busy.iter().map(|t| t.pid).collect(),
         busiest: busy.iter().map(|t| t.cpu + t.ready).fold(0.0, f64::max),
-        some_always: busy.iter().any(|t| t.cpu + t.ready > ALWAYS * elapsed),
+        always: busy.iter().filter(|t| t.cpu + t.ready > ALWAYS * elapsed).count() as u32,
     };
     Some((workers, others.iter().map(|t| t.sleep).sum()))
 }
@@ -215,9 +215,9 @@ mod tests {
     fn work_that_goes_from_thread_to_thread_is_one_threads() {
         // 250,000 times a second, and each stays ready for 2 us, half of the time, after it has woken the other.
         assert!(workers(0.5, 250_000.0).side_by_side(1.0) < 1.01);
-        // One that is always ready keeps the others waiting for the CPU.
-        let beside = Workers { some_always: true, ..workers(0.5, 100.0) };
-        assert_eq!(beside.side_by_side(1.0), 1.5);
+        // Two that are always ready keep the others waiting for the CPU.
+        let beside = Workers { always: 2, ..workers(1.5, 100.0) };
+        assert_eq!(beside.side_by_side(1.0), 2.5);
     }
 
     #[test]

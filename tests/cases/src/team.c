@@ -1,3 +1,4 @@
+/* flags: -fopenmp */
 #include "case.h"
 // OpenMP: 15 ms in one thread, then 5 ms in each: the other waits in libgomp's barrier, spinning or asleep.
 static void prepare(void) { burn(.015); }

@@ -357,13 +357,13 @@ tables! {
         idle "idle": Float [CpuSeconds Time], "CPUs that idled meanwhile, by the leader's looks: the part of idle_time's runq; by `queued` between reasons other than user lock and asleep" since 8;
     }
 
-    /// Variables in the environment of processes that say how many threads of a runtime work at once.
+    /// Variables in the environment of processes that say how many threads of a runtime work at once, or what memory its collector leaves it.
     settings {
         time "t": Float [Seconds Key], "end of the interval in which they were found, since the observation began" since 8;
         process "process": Text, "name of the process" since 8;
         pid "pid": Int, "the process" since 8;
-        name "name": Text, "the variable: GOMAXPROCS, UV_THREADPOOL_SIZE …" since 8;
-        value "value": Int [None Peak], "its number" since 8;
+        name "name": Text, "the variable: GOMAXPROCS, UV_THREADPOOL_SIZE, GOMEMLIMIT …" since 8;
+        value "value": Int [None Peak], "its number; a size in bytes" since 8;
     }
 
     /// CPUs that threads of the program may use, where that is not all, by process and CPUs: when they are first seen, and

@@ -1,4 +1,4 @@
-//! Settings in the environment that bound how many threads of a program work at once.
+//! Settings in the environment that bound how many threads of a program work at once, or what memory its collector leaves it.
 
 use std::collections::HashSet;
 
@@ -9,8 +9,8 @@ use ncpu_table::Table;
 use super::bounds::Names;
 use crate::bpf_support::namespace::process_dir;
 
-/// Variables that say how many threads of a runtime work.
-const VARIABLES: [&str; 12] = [
+/// Variables that say how many threads of a runtime work, or how often its collector does.
+const VARIABLES: [&str; 14] = [
     "GOMAXPROCS",
     "UV_THREADPOOL_SIZE",
     "OMP_NUM_THREADS",
@@ -23,6 +23,8 @@ const VARIABLES: [&str; 12] = [
     "JULIA_NUM_THREADS",
     "DOTNET_PROCESSOR_COUNT",
     "POLARS_MAX_THREADS",
+    "GOGC",
+    "GOMEMLIMIT",
 ];
 
 /// Processes that are looked at in an interval: some 20 µs each.
@@ -72,8 +74,18 @@ fn found(environment: &[u8]) -> impl Iterator<Item = (&'static str, u64)> {
         let entry = std::str::from_utf8(entry).ok()?;
         let (name, value) = entry.split_once('=')?;
         let name = VARIABLES.iter().find(|known| **known == name)?;
-        Some((*name, value.parse().ok()?))
+        Some((*name, number(value)?))
     })
+}
+
+/// A number, or a size with its unit, in bytes.
+fn number(value: &str) -> Option<u64> {
+    const UNITS: [(&str, u32); 5] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40), ("B", 0)];
+    let unit = UNITS.iter().find_map(|(unit, shift)| Some((value.strip_suffix(unit)?, *shift)));
+    let (digits, shift) = unit.unwrap_or((value, 0));
+    // `parse` takes a sign.
+    digits.bytes().all(|digit| digit.is_ascii_digit()).then_some(())?;
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 #[cfg(test)]
@@ -86,5 +98,22 @@ mod tests {
             b"PATH=/bin\0GOMAXPROCS=2\0XGOMAXPROCS=3\0OMP_NUM_THREADS=all\0\xff=1\0UV_THREADPOOL_SIZE=8";
         let all: Vec<_> = found(environment).collect();
         assert_eq!(all, [("GOMAXPROCS", 2), ("UV_THREADPOOL_SIZE", 8)]);
+    }
+
+    #[test]
+    fn sizes_are_bytes() {
+        let size = |value: &str| {
+            let entry = format!("GOMEMLIMIT={value}");
+            found(entry.as_bytes()).next().map(|(_, size)| size)
+        };
+        assert_eq!(
+            (size("72MiB"), size("100"), size("5B"), size("1TiB")),
+            (Some(72 << 20), Some(100), Some(5), Some(1 << 40))
+        );
+        for bad in
+            ["", "off", "MiB", "-1MiB", "+1", "1.5GiB", "1MB", "99999999999TiB", "99999999999999999999"]
+        {
+            assert_eq!(size(bad), None, "{bad}");
+        }
     }
 }

@@ -230,7 +230,9 @@ impl Cause {
     fn fits(&self, subject: &str) -> bool {
         let words = || subject.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         self.names.iter().any(|name| match name.strip_suffix('*') {
-            Some(beginning) => words().any(|word| word.starts_with(beginning)),
+            Some(beginning) => {
+                subject.starts_with(beginning) || words().any(|word| word.starts_with(beginning))
+            }
             None => subject == name || words().any(|word| word == name),
         })
     }

@@ -7,7 +7,7 @@ use ncpu_schema::{Layer, SampleClass};
 use super::calls::short_processes;
 use super::claim::{Claim, Kind, Source};
 use super::places::{Most, Place};
-use super::runtime::copies_page;
+use super::runtime::{copies_page, writes_to_shared};
 use super::system_calls::{MAPPING, call_in, call_of};
 use super::view::{Sampled, View};
 use crate::causes::When;
@@ -22,6 +22,9 @@ const CALLED: u64 = 4;
 
 /// The part of capacity from which something is claimed.
 const LEAST: f64 = 0.01;
+
+/// The time in which pages are cleared, of that of the other faults of writes to shared pages, from which these had no copy to make.
+const CLEARS: f64 = 0.25;
 
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let mut claims = huge(view);
@@ -101,7 +104,14 @@ fn huge(view: &View<'_>) -> Vec<Claim> {
 /// Pages copied since processes share them after fork.
 fn copies(view: &View<'_>) -> Vec<Claim> {
     let copied = |s: &Sampled<'_>| s.layer() == Layer::Faults && copies_page(s);
-    let claims = by_process(view, copied).into_iter().map(|(process, samples, _)| {
+    // Such a fault clears a page where the page of zeros stood, and copies one where processes share it.
+    let clears = |process: &str| -> f64 {
+        let of = view.samples.iter().filter(|s| s.process == process && s.class == SampleClass::Zeroing);
+        of.filter(|s| writes_to_shared(s)).map(|s| s.seconds).sum()
+    };
+    let claims = by_process(view, copied).into_iter();
+    let claims = claims.filter(|(process, _, seconds)| clears(process) < CLEARS * seconds);
+    let claims = claims.map(|(process, samples, _)| {
         let mut claim = named(view, When::CopiedPages, "copies", process, &samples);
         for &at in &samples {
             claim.ask(Source::Sample(at), view.samples[at].seconds, "copying pages");

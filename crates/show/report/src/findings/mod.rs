@@ -10,6 +10,7 @@
 
 mod begun;
 mod calls;
+mod checks;
 mod claim;
 mod hot;
 mod kernel_locks;
@@ -29,6 +30,7 @@ mod shared_lines;
 mod spins;
 mod system_calls;
 mod table;
+mod teams;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -58,7 +60,7 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 16] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 18] = [
     tracers::claims,
     pools::claims,
     begun::claims,
@@ -72,6 +74,8 @@ const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 16] = [
     uneven::claims,
     runtime::claims,
     calls::claims,
+    checks::claims,
+    teams::claims,
     memory::claims,
     limits::claims,
     waiting::claims,

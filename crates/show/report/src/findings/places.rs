@@ -47,7 +47,7 @@ pub(super) fn begins(frame: &str) -> bool {
 
 /// Whether a function stands between the program's code and the kernel.
 fn is_between(frame: &str, call: &str) -> bool {
-    const INTERNAL: [&str; 53] = [
+    const INTERNAL: [&str; 57] = [
         "uv__fs_",
         "uv_fs_",
         "node::",
@@ -101,6 +101,10 @@ fn is_between(frame: &str, call: &str) -> bool {
         "[StubRoutines",
         "[Interpreter]",
         "JVM_",
+        "__tz_convert",
+        "localtime",
+        "__localtime",
+        "mktime",
     ];
     const FORMATS: [&str; 14] = [
         "fprintf",

@@ -71,7 +71,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
 }
 
 /// The number that a process's environment gives a variable.
-fn setting(view: &View<'_>, process: &str, name: &str) -> Option<u64> {
+pub(super) fn setting(view: &View<'_>, process: &str, name: &str) -> Option<u64> {
     let t = settings::Reader::open(view.context.recording).ok()??;
     let mut rows = t.rows().filter(|&r| t.process.get(r) == Some(process) && t.name.get(r) == Some(name));
     rows.find_map(|row| t.value.get(row))

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ncpu_schema::{Layer, SampleClass};
+use ncpu_schema::{Layer, SampleClass, threads};
 
 use super::claim::{Claim, Kind, Source};
 use super::places::{Most, Place, is_line};
@@ -12,6 +12,9 @@ use crate::onion::evidence::collectors::{Collector, allocates, allocates_in_java
 
 /// The part of capacity from which something is claimed.
 const LEAST: f64 = 0.01;
+
+/// The part of capacity that a program's code takes from which it stands out that it is interpreted.
+const INTERPRETS: f64 = 0.1;
 
 /// The part of the program's time on CPU that a known function has from which it is a cause.
 const KNOWN: f64 = 0.3;
@@ -25,6 +28,7 @@ const COPIES: f64 = 0.1;
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let mut claims = collectors(view);
     claims.extend(compilers(view));
+    claims.extend(interpreted(view));
     claims.extend(functions(view, When::Function, |sample| &sample.user));
     // Its page faults are a matter of fresh memory.
     claims.extend(functions(view, When::BulkMemory, |sample| match sample.class {
@@ -34,8 +38,14 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     claims
 }
 
-/// Whether a page is copied that two processes share.
+/// Whether a page is copied that two processes share. Memory that was read first and is written then has the kernel's page of
+/// zeros until that: it gets a fresh page.
 pub(super) fn copies_page(sample: &Sampled<'_>) -> bool {
+    sample.class != SampleClass::Zeroing && writes_to_shared(sample)
+}
+
+/// Whether a fault is a write to a page that is not the process's own yet.
+pub(super) fn writes_to_shared(sample: &Sampled<'_>) -> bool {
     ["do_wp_page", "wp_page_copy", "__wp_page_copy_user", "do_cow_fault"].iter().any(|f| sample.in_kernel(f))
 }
 
@@ -70,11 +80,6 @@ fn collectors(view: &View<'_>) -> Vec<Claim> {
                 calls.add(lines.first().copied().unwrap_or(""), sample.seconds);
             }
             let of_copies = copies >= COPIES * seconds;
-            let when = if of_copies {
-                vec![When::CollectorCopies, When::CollectorWork]
-            } else {
-                vec![When::CollectorWork]
-            };
             let allocator = match collector {
                 Collector::Go | Collector::Java => {
                     allocating.take().and_then(Most::top).map_or(String::new(), |(f, _)| f)
@@ -83,7 +88,20 @@ fn collectors(view: &View<'_>) -> Vec<Claim> {
             };
             let process = processes.top().map_or(String::new(), |(name, _)| name);
             let from = calls.words(2);
-            let mut claim = Claim::new(Kind::Runtime, when, collector.language())
+            let limit = limit(view, collector, &process);
+            let mut subject = collector.language().to_string();
+            let when = match &limit {
+                Some((name, _)) => {
+                    subject = format!("{subject} {name}");
+                    vec![When::CollectorLimit, When::CollectorWork]
+                }
+                None if of_copies => vec![When::CollectorCopies, When::CollectorWork],
+                None => vec![When::CollectorWork],
+            };
+            let (name, value) = limit.unwrap_or_default();
+            let mut claim = Claim::new(Kind::Runtime, when, subject)
+                .with("name", name)
+                .with("value", value)
                 .with("language", collector.language())
                 .with("process", process)
                 .with("from", from.clone())
@@ -116,6 +134,65 @@ fn collectors(view: &View<'_>) -> Vec<Claim> {
             Some(claim)
         })
         .collect()
+}
+
+/// A setting in a process's environment that has its collector run more often than it would, with its value.
+fn limit(view: &View<'_>, collector: Collector, process: &str) -> Option<(&'static str, String)> {
+    /// Of the live heap by which Go's grows between collections.
+    const USUAL: u64 = 100;
+    if collector != Collector::Go {
+        return None;
+    }
+    let set = |name| super::pools::setting(view, process, name);
+    let growth = set("GOGC").filter(|growth| *growth < USUAL).map(|growth| ("GOGC", growth.to_string()));
+    growth.or_else(|| set("GOMEMLIMIT").map(|bytes| ("GOMEMLIMIT", ncpu_table::size::words(bytes))))
+}
+
+/// Processes whose Java code is interpreted: the virtual machine began without a compiler.
+fn interpreted(view: &View<'_>) -> Vec<Claim> {
+    let Ok(Some(t)) = threads::Reader::open(view.context.recording) else { return Vec::new() };
+    let mut of: HashMap<&str, Vec<&str>> = HashMap::new();
+    for row in t.rows() {
+        of.entry(t.process.get(row).unwrap_or("")).or_default().push(t.thread.get(row).unwrap_or(""));
+    }
+    // These threads hardly run after the start: an observation that began later has not all of them, and may have missed
+    // compilers that had no work.
+    const AT_THE_START: [&str; 4] = ["VM Thread", "Signal Dispatch", "Finalizer", "Reference Handl"];
+    const COMPILERS: [&str; 3] = ["C1 CompilerThre", "C2 CompilerThre", "JVMCI"];
+    const MACHINE: [&str; 5] = ["VM ", "GC Thread", "G1 ", "ZWorker", "Shenandoah"];
+    of.retain(|_, threads| {
+        let has = |start: &str| threads.iter().any(|thread| thread.starts_with(start));
+        AT_THE_START.iter().all(|start| has(start)) && !COMPILERS.iter().any(|start| has(start))
+    });
+    let mut claims = Vec::new();
+    for process in of.into_keys() {
+        let runs = |s: &Sampled<'_>| {
+            s.process == process
+                && s.class == SampleClass::User
+                && !MACHINE.iter().any(|start| s.thread.starts_with(start))
+        };
+        let samples: Vec<(usize, f64)> =
+            view.samples.iter().enumerate().filter(|(_, s)| runs(s)).map(|(at, s)| (at, s.seconds)).collect();
+        if samples.iter().map(|(_, s)| s).sum::<f64>() < INTERPRETS * view.capacity() {
+            continue;
+        }
+        let mut places = Most::default();
+        for &(at, seconds) in &samples {
+            places.add(&Place::of(&view.samples[at], "").words(), seconds);
+        }
+        let (words, place) = places.place(process);
+        let mut claim = Claim::new(Kind::Runtime, [When::Interpreted], "Java")
+            .with("language", "Java")
+            .with("process", process)
+            .with("place", place);
+        claim.key = format!("interpreted {process}");
+        for (at, seconds) in samples {
+            claim.ask(Source::Sample(at), seconds, "interpreting");
+        }
+        claim.line("runs", words);
+        claims.push(claim);
+    }
+    claims
 }
 
 /// The compiler's threads of the Java virtual machine and of V8.

@@ -374,8 +374,31 @@ fn sleeps_of_a_runtime_itself_are_no_polling() {
     assert_eq!(of("main.poll", "main.wait"), "fixed-sleep");
     let unknown = "[unknown];[unknown];do_nanosleep_[k];hrtimer_nanosleep_[k]";
     let waits = "main.wait;runtime.futex.abi0;do_futex_[k]";
-    let stacks = slept(&[("app", unknown, 9.0, 900.0), ("app", waits, 9.0, 900.0)]);
-    assert_eq!(first(&recording(0.0, vec![stacks])), "", "nothing is known of who sleeps");
+    let nameless = slept(&[("app", unknown, 9.0, 900.0), ("app", waits, 9.0, 900.0)]);
+    assert_eq!(first(&recording(0.0, vec![nameless])), "", "nothing is known of who sleeps");
+    let often = |sleeper: &str| {
+        let sleep = format!("{sleeper};runtime.usleep.abi0;__x64_sys_nanosleep_[k];do_nanosleep_[k]");
+        let mut tables = stacks_of_switches();
+        tables[0] = slept(&[("stamps", &sleep, 9.0, 90_000.0)]);
+        let sleeps: (&[&str], &[f64]) = (&["nanosleep", "stamps"], &[90_000.0, 8.0, 9.0, 1.0]);
+        tables.push(table(
+            "sleepers",
+            &["call", "process"],
+            &["count", "asked", "slept", "threads"],
+            &[sleeps],
+        ));
+        let threads: (&[&str], &[f64]) = (&["stamps", "stamps"], &[1.0, 90_000.0]);
+        tables.push(table("threads", &["process", "thread"], &["tid", "VCX"], &[threads]));
+        let all = Findings::of(&recording(0.0, tables)).unwrap();
+        all.list.iter().chain(&all.others).any(|found| found.id == "frequent-timeouts")
+    };
+    assert!(!often("runtime.mstart1;runtime.sysmon"));
+    assert!(often("main.main;main.look"));
+}
+
+/// Switches of a process on CPU.
+fn stacks_of_switches() -> Vec<Table> {
+    stacks(&[("switch", "stamps;start_thread;look;schedule_[k]", 800.0)])
 }
 
 #[test]

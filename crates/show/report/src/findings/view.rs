@@ -221,6 +221,11 @@ impl<'a> View<'a> {
         busy.into_values().fold(0.0, f64::max) / self.elapsed().max(f64::MIN_POSITIVE)
     }
 
+    /// Thread-seconds of a process in a microstate.
+    pub fn in_state(&self, process: &str, state: Microstate) -> f64 {
+        self.by_thread(process, |t, row| t.micro.get(row, state).unwrap_or(0.0)).into_values().sum()
+    }
+
     /// Seconds that each thread of a process was on CPU.
     pub fn cpu_by_thread(&self, process: &str) -> Vec<f64> {
         self.by_thread(process, |t, row| on_cpu(t, row).unwrap_or(0.0)).into_values().collect()

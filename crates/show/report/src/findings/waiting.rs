@@ -151,6 +151,13 @@ fn keeps_house(s: &Slept<'_>) -> bool {
     s.user.iter().any(|f| FUNCTIONS.iter().any(|name| f.contains(name)))
 }
 
+/// Whether most of a process's sleeps in a call are a runtime's own.
+fn mostly_keeps_house(view: &View<'_>, process: &str, call: &str) -> bool {
+    let of = || view.slept.iter().filter(|s| s.process == process && call_in(&s.kernel) == Some(call));
+    let own: f64 = of().filter(|s| keeps_house(s)).map(|s| s.count).sum();
+    own > 0.5 * of().map(|s| s.count).sum::<f64>()
+}
+
 /// Whether a stack names any function.
 fn is_named(s: &Slept<'_>) -> bool {
     s.user.iter().any(|f| !f.starts_with('['))
@@ -296,8 +303,8 @@ fn frequent_sleeps(view: &View<'_>) -> Option<Claim> {
         sum.2 += t.slept.get(row).unwrap_or(0.0);
         sum.3 = sum.3.max(t.threads.get(row).unwrap_or(0));
     }
-    let ((call, process), (count, asked, took, threads)) =
-        all.into_iter().max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
+    let programs = all.into_iter().filter(|((call, process), _)| !mostly_keeps_house(view, process, call));
+    let ((call, process), (count, asked, took, threads)) = programs.max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
     // Timeouts that ran out took as long as was asked for, or longer.
     if call == "futex" || took < 0.8 * asked {
         return None;

@@ -1,0 +1,152 @@
+//! Teams of OpenMP: more threads than CPUs, and loops whose iterations are handed out one by one.
+
+use std::collections::BTreeMap;
+
+use ncpu_schema::{Layer, Microstate, SampleClass};
+
+use super::claim::{Claim, Kind, Source};
+use super::places::{Most, Place};
+use super::pools::setting;
+use super::view::View;
+use crate::causes::When;
+
+/// The part of the observation that a working thread is on CPU, at least.
+const WORKS: f64 = 0.01;
+
+/// The part of capacity that OpenMP's library takes where a team is crowded.
+const CROWDED: f64 = 0.1;
+
+/// The time on run queues, of that on CPU, from which threads wait for one another's CPUs.
+const QUEUED: f64 = 0.5;
+
+/// The part of capacity, and of the process's time on CPU, from which handing out iterations is claimed.
+const HANDS_OUT: f64 = 0.05;
+const OF_PROCESS: f64 = 0.2;
+
+/// Samples of a process in OpenMP's library, and those of them that hand out iterations.
+#[derive(Default)]
+struct Team {
+    library: Vec<usize>,
+    schedule: Vec<usize>,
+    on_cpu: f64,
+    /// A function that the compiler made of a parallel region was met.
+    region: bool,
+}
+
+pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
+    let mut of: BTreeMap<&str, Team> = BTreeMap::new();
+    for (at, sample) in view.samples.iter().enumerate() {
+        let team = of.entry(sample.process).or_default();
+        team.on_cpu += sample.seconds;
+        team.region |= sample.user.iter().any(|f| is_region(f));
+        let Some(leaf) = sample.user.first().filter(|leaf| is_library(leaf)) else { continue };
+        team.library.push(at);
+        // Barriers spin or sleep; what a region asks for else is its next iterations, where it asks for nothing that has a name.
+        let asks = sample.user.get(1).is_some_and(|caller| is_region(caller));
+        let schedules = !OTHERS.iter().any(|name| leaf.starts_with(name));
+        if sample.class == SampleClass::User && sample.kernel.is_empty() && asks && schedules {
+            team.schedule.push(at);
+        }
+    }
+    let mut claims = Vec::new();
+    for (process, team) in of.iter().filter(|(_, team)| team.region) {
+        claims.extend(schedule(view, process, team));
+        claims.extend(crowd(view, process, team));
+    }
+    claims
+}
+
+/// Functions of the library that a region calls, other than for a loop's next iterations.
+const OTHERS: [&str; 12] = [
+    "GOMP_barrier",
+    "GOMP_critical",
+    "GOMP_atomic",
+    "GOMP_ordered",
+    "GOMP_single",
+    "GOMP_task",
+    "GOMP_loop_end",
+    "GOMP_sections_end",
+    "omp_",
+    "__kmpc_barrier",
+    "__kmpc_critical",
+    "__kmpc_reduce",
+];
+
+/// Whether a function is of the library: that of GCC, of LLVM or of Intel.
+fn is_library(frame: &str) -> bool {
+    const BEGINNINGS: [&str; 9] = [
+        "[unknown libgomp",
+        "[unknown libomp",
+        "[unknown libiomp",
+        "GOMP_",
+        "gomp_",
+        "omp_",
+        "__kmp",
+        "kmp_",
+        "_INTERNAL_",
+    ];
+    BEGINNINGS.iter().any(|start| frame.starts_with(start))
+}
+
+/// Whether a compiler made a function of the body of a parallel region.
+fn is_region(frame: &str) -> bool {
+    frame.contains("._omp_fn.") || frame.contains(".omp_outlined")
+}
+
+fn seconds(view: &View<'_>, samples: &[usize]) -> f64 {
+    samples.iter().map(|&at| view.samples[at].seconds).sum()
+}
+
+/// Iterations of a loop that are handed out in pieces that are too small.
+fn schedule(view: &View<'_>, process: &str, team: &Team) -> Option<Claim> {
+    let all = seconds(view, &team.schedule);
+    if all < HANDS_OUT * view.capacity() || all < OF_PROCESS * team.on_cpu {
+        return None;
+    }
+    let mut places = Most::default();
+    for &at in &team.schedule {
+        let sample = &view.samples[at];
+        let outside: Vec<&str> = sample.user.iter().copied().filter(|f| !is_library(f)).collect();
+        places.add(&Place::of_frames(&outside, "").words(), sample.seconds);
+    }
+    let (words, place) = places.place(process);
+    let mut claim = Claim::new(Kind::HandOff, [When::LoopSchedule], process)
+        .with("process", process)
+        // The region is named after its function.
+        .with("place", place.split("._omp_fn.").next().unwrap_or(&place).to_string());
+    claim.key = format!("loop schedule {process}");
+    for &at in &team.schedule {
+        claim.ask(Source::Sample(at), view.samples[at].seconds, "handing out iterations");
+    }
+    claim.line("loop in", words);
+    Some(claim)
+}
+
+/// More threads than CPUs, which wait at barriers for those that are not running.
+fn crowd(view: &View<'_>, process: &str, team: &Team) -> Option<Claim> {
+    let cpus = view.context.cpus;
+    let threads = view.busy_threads(process, WORKS);
+    let queued = view.in_state(process, Microstate::Lat);
+    let waits = seconds(view, &team.library);
+    if threads as u64 <= cpus || queued < QUEUED * team.on_cpu || waits < CROWDED * view.capacity() {
+        return None;
+    }
+    let name = "OMP_NUM_THREADS";
+    let set = setting(view, process, name).map_or_else(String::new, |value| format!(" ({name}={value})"));
+    let mut claim = Claim::new(Kind::Threads, [When::CrowdedTeam], process)
+        .with("process", process)
+        .with("threads", threads.to_string())
+        .with("cpus", cpus.to_string())
+        .with("setting", set);
+    claim.key = format!("crowded team {process}");
+    for &at in &team.library {
+        claim.ask(Source::Sample(at), view.samples[at].seconds, "spinning and waiting at barriers");
+    }
+    let of_process = view.switched.get(process).map_or(0.0, |s| s.voluntary + s.involuntary);
+    let part = (of_process / view.switches().max(1.0)).min(1.0);
+    for layer in [Layer::RunQueue, Layer::WakeUp, Layer::Switches] {
+        claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part, "switches and wake-ups");
+    }
+    claim.line("queued", format!("{queued:.2} thread-s for a CPU, {:.2} CPU-s on one", team.on_cpu));
+    Some(claim)
+}

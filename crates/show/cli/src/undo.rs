@@ -19,7 +19,7 @@ pub fn begin() -> anyhow::Result<Journal> {
 
 /// Says on standard error what was undone, and what could not be; whether all was.
 pub fn tell(replayed: &Replayed, killed: bool) -> bool {
-    if killed && !(replayed.undone.is_empty() && replayed.failed.is_empty()) {
+    if killed && !(replayed.undone.is_empty() && (replayed.failed.is_empty() || replayed.command.is_empty())) {
         let command = replayed.command.join(" ");
         say!("ncpu: cleaned up after `{}`, which was killed:", safe::cut(&command, 60));
         for words in &replayed.undone {
@@ -29,5 +29,8 @@ pub fn tell(replayed: &Replayed, killed: bool) -> bool {
     for words in &replayed.failed {
         say!("ncpu: not undone: {}; `ncpu fix --undo` tries again", safe::cut(words, 400));
     }
-    replayed.failed.is_empty()
+    for words in &replayed.damaged {
+        say!("ncpu: the undo journal is damaged: {}", safe::cut(words, 400));
+    }
+    replayed.failed.is_empty() && replayed.damaged.is_empty()
 }

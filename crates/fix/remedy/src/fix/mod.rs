@@ -103,11 +103,9 @@ pub fn set(
     set: &mut Vec<(crate::journal::Id, PathBuf)>,
 ) -> Result<()> {
     for (path, value) in remedies.iter().flat_map(|r| &r.settings) {
-        let old = std::fs::read_to_string(path).map_err(|e| Error::file(path, e))?;
-        let id = journal.will(Undo::Setting {
-            path: path.into(),
-            old: chosen(&old).into(),
-            new: value.clone(),
+        let id = journal.will_alone(path, || {
+            let old = chosen(&std::fs::read_to_string(path)?).into();
+            Ok(Undo::Setting { path: path.into(), old, new: value.clone() })
         })?;
         set.push((id, path.clone()));
         std::fs::write(path, value).map_err(|e| Error::file(path, e))?;

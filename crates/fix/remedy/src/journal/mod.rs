@@ -7,12 +7,13 @@
 //!
 //! A file is lines of JSON: a header, then `{"id":1,"undo":{…}}` before each act and `{"done":1}` where an act needs no
 //! undoing any more. A line is written by one `write`; a last line without a newline was cut short by a full disk, and
-//! its act never happened, since the error came first.
+//! its act never happened, since the error came first. A file with lines that make no sense, as a crash of the machine may leave it, is
+//! undone as far as it can be read and then kept under another name. No file stands in the way of the others.
 
 mod undo;
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -41,7 +42,20 @@ pub enum Error {
         /// Its owner.
         owner: u32,
     },
+    /// Another command has changed the same thing. If both undid their changes, one would put back what the other had set.
+    #[error("{}: `{command}` has changed it too and not undone it yet; try again when it has ended", path.display())]
+    Busy {
+        /// The file or control group.
+        path: PathBuf,
+        /// The other command.
+        command: String,
+    },
 }
+
+/// Bytes of a file that are read.
+const MOST: u64 = 64 << 20;
+/// The extension of a file that made no sense.
+const DAMAGED: &str = "damaged";
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -73,6 +87,8 @@ pub struct Replayed {
     pub undone: Vec<String>,
     /// Acts that could not be undone, and why. They stay in the journal.
     pub failed: Vec<String>,
+    /// Files of the journal that make no sense, and where they are kept.
+    pub damaged: Vec<String>,
 }
 
 /// Where the journal is: `NCPU_STATE_DIR`, else /var/lib/ncpu for root and the user's state directory for others.
@@ -155,6 +171,30 @@ impl Journal {
         Ok(Id(id))
     }
 
+    /// [`Journal::will`] for a file or control group that no other command may have changed meanwhile: `undo` looks at its state, which
+    /// would else be what the other has set.
+    ///
+    /// # Errors
+    /// Another command has changed it and not undone that yet; its state cannot be read, or the journal not written.
+    pub fn will_alone(
+        &mut self,
+        target: &Path,
+        undo: impl FnOnce() -> std::io::Result<Undo>,
+    ) -> Result<Id, Error> {
+        let dir = self.path.parent().unwrap_or(Path::new("/")).to_owned();
+        let _lock = lock(&dir)?;
+        for path in files(&dir)?.into_iter().filter(|path| *path != self.path) {
+            // A file that cannot be read is complained about where it is undone.
+            let (header, entries, _) = parse(&read(&path).unwrap_or_default());
+            if entries.iter().any(|(_, other)| other.target().is_some_and(|other| other.path() == target)) {
+                let command = header.map_or_else(String::new, |(_, command)| command.join(" "));
+                return Err(Error::Busy { path: target.to_owned(), command });
+            }
+        }
+        let undo = undo().map_err(|source| Error::File { path: target.to_owned(), source })?;
+        self.will(undo)
+    }
+
     /// The act is to stay, or was undone by other means.
     ///
     /// # Errors
@@ -185,13 +225,12 @@ impl Journal {
     /// Undoes all that is left, the last first, and removes the file if all is undone.
     pub fn finish(mut self) -> Replayed {
         let entries = std::mem::take(&mut self.entries);
-        settle(&self.path, entries, true, Vec::new())
+        settle(&self.path, entries, true, Replayed::default())
     }
 }
 
-/// Undoes entries, the last first. The file goes when nothing is left.
-fn settle(path: &Path, entries: Vec<(u64, Undo)>, this_boot: bool, command: Vec<String>) -> Replayed {
-    let mut replayed = Replayed { command, ..Replayed::default() };
+/// Undoes entries, the last first. The file goes when nothing is left; one that is damaged gets another name.
+fn settle(path: &Path, entries: Vec<(u64, Undo)>, this_boot: bool, mut replayed: Replayed) -> Replayed {
     for (_, undo) in entries.iter().rev() {
         match undo.carry_out(this_boot) {
             Ok(true) => replayed.undone.push(undo.to_string()),
@@ -199,50 +238,93 @@ fn settle(path: &Path, entries: Vec<(u64, Undo)>, this_boot: bool, command: Vec<
             Err(why) => replayed.failed.push(format!("{undo}: {why}")),
         }
     }
-    if replayed.failed.is_empty()
-        && let Err(e) = std::fs::remove_file(path)
-        && e.kind() != std::io::ErrorKind::NotFound
-    {
-        replayed.failed.push(format!("removing {}: {e}", path.display()));
+    if !replayed.failed.is_empty() {
+        return replayed;
+    }
+    let kept = path.with_extension(DAMAGED);
+    let (gone, act) = match replayed.damaged.is_empty() {
+        true => (std::fs::remove_file(path), "removing"),
+        false => (std::fs::rename(path, &kept), "renaming"),
+    };
+    match gone {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            replayed.failed.push(format!("{act} {}: {e}", path.display()));
+        }
+        _ => {
+            for damaged in &mut replayed.damaged {
+                *damaged = format!("{damaged}; kept as {}", kept.display());
+            }
+        }
     }
     replayed
+}
+
+/// The files of the journal, the oldest names first.
+fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+    let error = |source| Error::File { path: dir.to_owned(), source };
+    let mut out = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(error)? {
+        let path = entry.map_err(error)?.path();
+        if path.extension().is_some_and(|e| e == "jsonl") {
+            out.push(path);
+        }
+    }
+    out.sort();
+    Ok(out)
+}
+
+/// Opens a file of the journal: a regular file that is no link.
+fn open(path: &Path) -> std::io::Result<File> {
+    let dir = ncpu_files::Dir::open(path.parent().unwrap_or(Path::new("/")))?;
+    dir.open_file(path.file_name().unwrap_or_default())
+}
+
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    ncpu_files::bounded(open(path)?, MOST)
 }
 
 /// Undoes what commands that were killed had changed. An empty list is the usual answer.
 ///
 /// # Errors
-/// The journal cannot be read.
+/// The journal's directory cannot be read. A file that cannot be is a failure in the list.
 pub fn replay(dir: &Path) -> Result<Vec<Replayed>, Error> {
     if !dir.exists() {
         return Ok(Vec::new());
     }
     let mut orphans = Vec::new();
+    let mut all = Vec::new();
+    let failure = |path: &Path, why: &std::io::Error| Replayed {
+        failed: vec![format!("the file {} of the undo journal: {why}", path.display())],
+        ..Replayed::default()
+    };
     {
         let _lock = lock(dir)?;
-        let error = |source| Error::File { path: dir.to_owned(), source };
-        for entry in std::fs::read_dir(dir).map_err(error)? {
-            let path = entry.map_err(error)?.path();
-            if path.extension().is_none_or(|e| e != "jsonl") {
-                continue;
-            }
-            let file = File::open(&path).map_err(|source| Error::File { path: path.clone(), source })?;
-            if free(&file, &path) {
-                orphans.push((path, file));
+        for path in files(dir)? {
+            match open(&path) {
+                Ok(file) if free(&file, &path) => orphans.push((path, file)),
+                Ok(_) => {}
+                Err(why) => all.push(failure(&path, &why)),
             }
         }
     }
-    orphans.sort_by(|a, b| a.0.cmp(&b.0));
-    let mut all = Vec::new();
-    for (path, mut file) in orphans {
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(|source| Error::File { path: path.clone(), source })?;
-        let (header, entries, bad) = parse(&text);
+    for (path, file) in orphans {
+        let bytes = match ncpu_files::bounded(file, MOST) {
+            Ok(bytes) => bytes,
+            Err(why) => {
+                all.push(failure(&path, &why));
+                continue;
+            }
+        };
+        let (header, entries, bad) = parse(&bytes);
+        let headless = header.is_none() && !entries.is_empty();
         let (boot, command) = header.unwrap_or_default();
-        let mut replayed = settle(&path, entries, boot == boot_id(), command);
-        if bad > 0 {
-            replayed.failed.push(format!("{}: {bad} lines make no sense", path.display()));
+        let mut replayed = Replayed { command, ..Replayed::default() };
+        if bad > 0 || headless {
+            let lost = if headless { ", among them the first: only what is on disk was undone" } else { "" };
+            let lines = bad.max(1);
+            replayed.damaged.push(format!("{lines} lines of {} make no sense{lost}", path.display()));
         }
-        all.push(replayed);
+        all.push(settle(&path, entries, boot == boot_id(), replayed));
     }
     Ok(all)
 }
@@ -252,8 +334,8 @@ pub fn replay(dir: &Path) -> Result<Vec<Replayed>, Error> {
 fn free(file: &File, path: &Path) -> bool {
     let until = Instant::now() + Duration::from_secs(5);
     while rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        let header = text.lines().next().and_then(|line| serde_json::from_str(line).ok());
+        let text = read(path).unwrap_or_default();
+        let header = text.split(|b| *b == b'\n').next().and_then(|line| serde_json::from_slice(line).ok());
         let dead = matches!(header, Some(Line::Header { pid, start, .. }) if !undo::lives(pid, start));
         if !dead || Instant::now() > until {
             return false;
@@ -265,11 +347,11 @@ fn free(file: &File, path: &Path) -> bool {
 
 /// The header's boot and command, the entries still to be undone, and how many whole lines make no sense.
 #[allow(clippy::type_complexity)] // taken apart at once by its callers
-pub fn parse(text: &str) -> (Option<(String, Vec<String>)>, Vec<(u64, Undo)>, usize) {
+pub fn parse(text: &[u8]) -> (Option<(String, Vec<String>)>, Vec<(u64, Undo)>, usize) {
     let (mut header, mut entries, mut bad) = (None, Vec::new(), 0);
-    for line in text.split_inclusive('\n') {
-        let Some(line) = line.strip_suffix('\n') else { continue };
-        match serde_json::from_str(line) {
+    for line in text.split_inclusive(|b| *b == b'\n') {
+        let Some(line) = line.strip_suffix(b"\n") else { continue };
+        match serde_json::from_slice(line) {
             Ok(Line::Header { boot, command, .. }) => header = Some((boot, command)),
             Ok(Line::Will { id, undo }) => entries.push((id, undo)),
             Ok(Line::Done { done }) => entries.retain(|(id, _)| *id != done),
@@ -345,6 +427,95 @@ mod tests {
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
         assert!(matches!(Journal::begin(dir.path(), &[]), Err(Error::Foreign { .. })));
         assert!(matches!(replay(dir.path()), Err(Error::Foreign { .. })));
+    }
+
+    /// Puts a file of a command that was killed into a journal: its header and lines.
+    fn orphan(state: &Path, name: &str, lines: &[&[u8]]) -> PathBuf {
+        let header = Line::Header { boot: boot_id(), pid: u32::MAX, start: 1, command: vec![name.into()] };
+        let mut text = serde_json::to_vec(&header).unwrap();
+        for line in lines {
+            text.push(b'\n');
+            text.extend(*line);
+        }
+        text.push(b'\n');
+        let path = state.join(name).with_extension("jsonl");
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// One file that is damaged, no text, a pipe or a link takes nothing from the others, and loses nothing of its own.
+    #[test]
+    fn a_damaged_file_does_not_stand_in_the_way_of_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, first, last) = (dir.path().join("undo"), dir.path().join("first"), dir.path().join("last"));
+        std::fs::write(&first, "new").unwrap();
+        std::fs::write(&last, "new").unwrap();
+        drop(lock(&state).unwrap());
+        let line = |path| serde_json::to_vec(&Line::Will { id: 1, undo: setting(path, "old", "new") }).unwrap();
+        orphan(&state, "1", &[&line(&first), &[0, 0xff, 0xfe]]);
+        rustix::fs::mkfifoat(rustix::fs::CWD, state.join("2.jsonl"), rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&first, state.join("3.jsonl")).unwrap();
+        File::create(state.join("4.jsonl")).unwrap().set_len(1 << 40).unwrap();
+        std::fs::create_dir(state.join("5.jsonl")).unwrap();
+        orphan(&state, "6", &[&line(&last)]);
+        let all = replay(&state).unwrap();
+        for file in [&first, &last] {
+            assert_eq!(std::fs::read_to_string(file).unwrap(), "old", "{all:?}");
+        }
+        assert_eq!(all.iter().filter(|one| !one.failed.is_empty()).count(), 4, "{all:?}");
+        let damaged: Vec<&Replayed> = all.iter().filter(|one| !one.damaged.is_empty()).collect();
+        assert_eq!((damaged.len(), damaged[0].command.join(" ")), (1, "1".into()));
+        assert!(damaged[0].damaged[0].contains("kept as"), "{damaged:?}");
+        assert!(state.join("1.damaged").exists() && !state.join("1.jsonl").exists());
+        assert!(!state.join("6.jsonl").exists());
+        // It is said once.
+        assert!(replay(&state).unwrap().iter().all(|one| one.damaged.is_empty() && one.undone.is_empty()));
+    }
+
+    #[test]
+    fn a_file_without_its_header_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, file) = (dir.path().join("undo"), dir.path().join("setting"));
+        std::fs::write(&file, "new").unwrap();
+        drop(lock(&state).unwrap());
+        let line = serde_json::to_string(&Line::Will { id: 1, undo: setting(&file, "old", "new") }).unwrap();
+        std::fs::write(state.join("1.jsonl"), format!("\0\0\n{line}\n")).unwrap();
+        let all = replay(&state).unwrap();
+        assert!(all[0].damaged[0].contains("the first"), "{all:?}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+        assert!(std::fs::read_to_string(state.join("1.damaged")).unwrap().contains(&line));
+    }
+
+    /// Of two commands that set the same, the second would put back what the first has set.
+    #[test]
+    fn a_setting_is_changed_by_one_command_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, file) = (dir.path().join("undo"), dir.path().join("setting"));
+        std::fs::write(&file, "1024").unwrap();
+        let set = |journal: &mut Journal, new: &str| {
+            let id = journal.will_alone(&file, || {
+                let old = std::fs::read_to_string(&file)?;
+                Ok(Undo::Setting { path: (&file).into(), old, new: new.into() })
+            })?;
+            std::fs::write(&file, new).unwrap();
+            Ok::<Id, Error>(id)
+        };
+        let mut first = Journal::begin(&state, &["first".into()]).unwrap();
+        let mut second = Journal::begin(&state, &["second".into()]).unwrap();
+        set(&mut first, "256").unwrap();
+        // A command may change its own setting again.
+        set(&mut first, "128").unwrap();
+        let why = set(&mut second, "64").unwrap_err().to_string();
+        assert!(why.contains("`first`"), "{why}");
+        let other = dir.path().join("other");
+        std::fs::write(&other, "1").unwrap();
+        let one = second.will_alone(&other, || Ok(setting(&other, "1", "2"))).unwrap();
+        second.done(one).unwrap();
+        first.finish();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "1024");
+        set(&mut second, "64").unwrap();
+        second.finish();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "1024");
     }
 
     #[test]

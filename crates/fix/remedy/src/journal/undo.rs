@@ -154,6 +154,15 @@ pub fn start_of(tid: u32) -> Option<u64> {
 }
 
 impl Undo {
+    /// What only one command may change at a time: a second would take the first one's value for that of before.
+    pub(super) fn target(&self) -> Option<&Name> {
+        match self {
+            Undo::Setting { path, .. } => Some(path),
+            Undo::Confined { group, .. } => Some(group),
+            _ => None,
+        }
+    }
+
     /// Undoes it; whether there was anything to undo.
     pub(super) fn carry_out(&self, this_boot: bool) -> Result<bool, String> {
         match self {

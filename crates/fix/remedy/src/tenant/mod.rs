@@ -44,16 +44,19 @@ impl Setting {
         for act in &self.acts {
             match act {
                 Act::File(path, value) => {
-                    let old = std::fs::read_to_string(path).map_err(|e| Error::file(path, e))?;
-                    let (old, new) = (chosen(&old).into(), value.clone());
-                    set.push(journal.will(Undo::Setting { path: path.into(), old, new })?);
+                    set.push(journal.will_alone(path, || {
+                        let (old, new) = (chosen(&std::fs::read_to_string(path)?).into(), value.clone());
+                        Ok(Undo::Setting { path: path.into(), old, new })
+                    })?);
                     std::fs::write(path, value).map_err(|e| Error::file(path, e))?;
                 }
                 Act::Cpus { group, from, to } => {
                     let (cpus, ours) = (from.to_list(), to.to_list());
-                    let except = confine::with(group, to);
-                    let undo = Undo::Confined { group: group.into(), cpus, ours, except: except.clone() };
-                    set.push(journal.will(undo)?);
+                    let mut except = Vec::new();
+                    set.push(journal.will_alone(group, || {
+                        except = confine::with(group, to);
+                        Ok(Undo::Confined { group: group.into(), cpus, ours, except: except.clone() })
+                    })?);
                     if !confine::change(group, from, to, &except) {
                         let why = "no thread of it may use these CPUs any more";
                         return Err(Error::Refused(format!("{}: {why}", group.display())));

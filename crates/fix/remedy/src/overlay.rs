@@ -4,11 +4,12 @@
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, XattrFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, XattrFlags};
 
 use crate::sys;
 
@@ -23,6 +24,8 @@ pub struct Clone {
     pub upper: PathBuf,
     /// Overlayfs's own.
     pub work: PathBuf,
+    /// Inodes of the upper directory and of the one that is cloned.
+    pub inodes: [u64; 2],
 }
 
 impl Clone {
@@ -172,22 +175,100 @@ fn open_up(dir: &Path) -> io::Result<()> {
 /// Prefix of a file's name while it is written.
 const PART: &str = ".ncpu-part-";
 
+/// A directory that is held open. Its user may put a link in its place meanwhile; what is done goes on here.
+pub(crate) struct Held {
+    fd: OwnedFd,
+    /// For messages.
+    path: PathBuf,
+}
+
+impl Held {
+    pub(crate) fn open(path: &Path) -> io::Result<Held> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(Held { fd: rustix::fs::open(path, flags, Mode::empty())?, path: path.to_owned() })
+    }
+
+    /// A directory in this one; a link is none.
+    fn below(&self, name: &OsStr) -> io::Result<Held> {
+        Ok(Held { path: self.path.join(name), ..Held::open(&self.at(name))? })
+    }
+
+    /// A path to a name in it, whatever its own path leads to by now.
+    fn at(&self, name: &OsStr) -> PathBuf {
+        through(&self.fd).join(name)
+    }
+
+    pub(crate) fn inode(&self) -> io::Result<u64> {
+        Ok(rustix::fs::fstat(&self.fd)?.st_ino)
+    }
+
+    /// Makes a directory that only this user may enter.
+    pub(crate) fn make(path: &Path) -> io::Result<Held> {
+        std::fs::DirBuilder::new().mode(0o700).create(path)?;
+        let made = Held::open(path)?;
+        if rustix::fs::fstat(&made.fd)?.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::other("it was replaced while it was made"));
+        }
+        std::fs::set_permissions(through(&made.fd), PermissionsExt::from_mode(0o700))?;
+        Ok(made)
+    }
+
+    /// [`Held::make`] in this one.
+    pub(crate) fn make_below(&self, name: &str) -> io::Result<Held> {
+        Ok(Held { path: self.path.join(name), ..Held::make(&self.at(name.as_ref()))? })
+    }
+
+    /// Gives it a mode, and as root an owner.
+    pub(crate) fn give(&self, user: u32, group: u32, mode: u32) -> io::Result<()> {
+        let at = through(&self.fd);
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&at, Some(user), Some(group))?;
+        }
+        std::fs::set_permissions(&at, PermissionsExt::from_mode(mode))
+    }
+
+    /// The path that it was opened or made by.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The path of what a descriptor stands for.
+fn through(fd: &impl AsFd) -> PathBuf {
+    format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()).into()
+}
+
 /// Takes the changes of a clone over into the directory it was made of. It may be cut short at any moment and done
 /// again: the upper directory is left as it is.
 ///
+/// Others may write to the directories above both, or to the directory itself: no link is followed, and a directory in the place of one
+/// of both, which have the given inodes, is left alone.
+///
 /// # Errors
-/// A file cannot be written.
-pub fn commit(upper: &Path, lower: &Path) -> io::Result<()> {
+/// A file cannot be written, or a directory was replaced.
+pub fn commit(upper: &Path, lower: &Path, inodes: [u64; 2]) -> io::Result<()> {
+    let held = |path: &Path, inode: u64| {
+        let held = Held::open(path)?;
+        // The journals of older versions have none.
+        match inode == 0 || held.inode()? == inode {
+            true => Ok(held),
+            false => Err(io::Error::other(format!("{} was replaced: left alone", path.display()))),
+        }
+    };
+    take_over(&held(upper, inodes[0])?, &held(lower, inodes[1])?)
+}
+
+fn take_over(upper: &Held, lower: &Held) -> io::Result<()> {
     let context = |path: &Path, e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-    for entry in std::fs::read_dir(upper).map_err(|e| context(upper, e))? {
-        let entry = entry?;
-        let (from, to) = (entry.path(), lower.join(entry.file_name()));
-        one(&from, &to, &entry.file_name()).map_err(|e| context(&to, e))?;
+    for entry in std::fs::read_dir(through(&upper.fd)).map_err(|e| context(&upper.path, e))? {
+        let name = entry?.file_name();
+        one(upper, lower, &name).map_err(|e| context(&lower.path.join(&name), e))?;
     }
     Ok(())
 }
 
-fn one(from: &Path, to: &Path, name: &OsStr) -> io::Result<()> {
+fn one(upper: &Held, lower: &Held, name: &OsStr) -> io::Result<()> {
+    let (from, to) = (&upper.at(name), &lower.at(name));
     let meta = std::fs::symlink_metadata(from)?;
     let there = std::fs::symlink_metadata(to).ok();
     if whiteout(from, &meta) {
@@ -201,8 +282,9 @@ fn one(from: &Path, to: &Path, name: &OsStr) -> io::Result<()> {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
             _ => {}
         }
-        commit(from, to)?;
-        return same_attributes(from, to, &meta);
+        let inner = lower.below(name)?;
+        take_over(&upper.below(name)?, &inner)?;
+        return same_attributes(from, &inner.fd, &meta);
     }
     if there.as_ref().is_some_and(Metadata::is_dir) {
         clear(to, there.as_ref())?;
@@ -210,31 +292,53 @@ fn one(from: &Path, to: &Path, name: &OsStr) -> io::Result<()> {
     // A file of several names that the clone changed, and did not replace, stays one file. Cut short, it is written again.
     if meta.is_file()
         && marked(from, "origin")
-        && there.as_ref().is_some_and(|t| t.is_file() && t.nlink() > 1)
+        && let Some(t) = there.as_ref().filter(|t| t.is_file() && t.nlink() > 1 && t.uid() == meta.uid())
     {
-        let mut file = File::options().write(true).truncate(true).open(to)?;
-        io::copy(&mut File::open(from)?, &mut file)?;
-        return same_attributes(from, to, &meta);
+        let mut file = open_file(to, File::options().write(true))?;
+        let now = file.metadata()?;
+        if (now.dev(), now.ino()) != (t.dev(), t.ino()) {
+            return Err(io::Error::other("it was replaced meanwhile"));
+        }
+        file.set_len(0)?;
+        io::copy(&mut open_file(from, File::options().read(true))?, &mut file)?;
+        return same_attributes(from, &file, &meta);
     }
     let mut part = std::ffi::OsString::from(PART);
     part.push(name);
-    let part = to.with_file_name(part);
+    let part = lower.at(&part);
     // An earlier attempt may have left the file.
     match std::fs::remove_file(&part) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
     }
     if meta.is_file() {
+        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&part)?;
         // A reflink where the file system can.
-        std::fs::copy(from, &part)?;
+        io::copy(&mut open_file(from, File::options().read(true))?, &mut file)?;
+        same_attributes(from, &file, &meta)?;
     } else if meta.is_symlink() {
         std::os::unix::fs::symlink(std::fs::read_link(from)?, &part)?;
+        std::os::unix::fs::lchown(&part, Some(meta.uid()), Some(meta.gid()))?;
+        rustix::fs::utimensat(CWD, &part, &times(&meta), AtFlags::SYMLINK_NOFOLLOW)?;
     } else {
         let kind = rustix::fs::FileType::from_raw_mode(meta.mode());
-        rustix::fs::mknodat(CWD, &part, kind, rustix::fs::Mode::from_raw_mode(meta.mode()), meta.rdev())?;
+        rustix::fs::mknodat(CWD, &part, kind, Mode::from_raw_mode(meta.mode()), meta.rdev())?;
+        let made = rustix::fs::open(&part, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        if rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&made)?.st_mode) != kind {
+            return Err(io::Error::other("it was replaced meanwhile"));
+        }
+        same_attributes(from, &made, &meta)?;
     }
-    same_attributes(from, &part, &meta)?;
     std::fs::rename(&part, to)
+}
+
+/// Opens a regular file, and nothing that was put in its place.
+fn open_file(path: &Path, options: &mut std::fs::OpenOptions) -> io::Result<File> {
+    let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it was replaced meanwhile"));
+    }
+    Ok(file)
 }
 
 /// Removes what is there.
@@ -246,20 +350,22 @@ fn clear(path: &Path, there: Option<&Metadata>) -> io::Result<()> {
     }
 }
 
-/// Owner, mode, attributes and times.
-fn same_attributes(from: &Path, to: &Path, meta: &Metadata) -> io::Result<()> {
-    std::os::unix::fs::lchown(to, Some(meta.uid()), Some(meta.gid()))?;
-    if !meta.is_symlink() {
-        std::fs::set_permissions(to, meta.permissions())?;
-        copy_attributes(from, to)?;
-    }
+/// Owner, mode, attributes and times, for what a descriptor stands for.
+fn same_attributes(from: &Path, to: &impl AsFd, meta: &Metadata) -> io::Result<()> {
+    let to = through(to);
+    std::os::unix::fs::chown(&to, Some(meta.uid()), Some(meta.gid()))?;
+    std::fs::set_permissions(&to, meta.permissions())?;
+    copy_attributes(from, &to)?;
+    Ok(rustix::fs::utimensat(CWD, &to, &times(meta), AtFlags::empty())?)
+}
+
+fn times(meta: &Metadata) -> rustix::fs::Timestamps {
     let at =
         |seconds: i64, nanoseconds: i64| rustix::fs::Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ };
-    let times = rustix::fs::Timestamps {
+    rustix::fs::Timestamps {
         last_access: at(meta.atime(), meta.atime_nsec()),
         last_modification: at(meta.mtime(), meta.mtime_nsec()),
-    };
-    Ok(rustix::fs::utimensat(CWD, to, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
 }
 
 /// Extended attributes, overlayfs's own left out. A file system without them has none to copy.
@@ -276,7 +382,7 @@ fn copy_attributes(from: &Path, to: &Path) -> io::Result<()> {
         let name = OsStr::from_bytes(name);
         let mut value = vec![0u8; 65536];
         let length = rustix::fs::lgetxattr(from, name, &mut value)?;
-        rustix::fs::lsetxattr(to, name, &value[..length], XattrFlags::empty())?;
+        rustix::fs::setxattr(to, name, &value[..length], XattrFlags::empty())?;
     }
     Ok(())
 }
@@ -288,8 +394,13 @@ mod tests {
 
     #[test]
     fn paths_with_separators_are_escaped() {
-        let clone =
-            Clone { lower: "/a:b,c\\d".into(), at: "/x".into(), upper: "/u:v,w".into(), work: "/w".into() };
+        let clone = Clone {
+            lower: "/a:b,c\\d".into(),
+            at: "/x".into(),
+            upper: "/u:v,w".into(),
+            work: "/w".into(),
+            inodes: [0; 2],
+        };
         let options = String::from_utf8(clone.options(false, false)).unwrap();
         assert_eq!(options, r"lowerdir=/a\:b\,c\\d,upperdir=/u:v\,w,workdir=/w,userxattr");
     }
@@ -331,7 +442,13 @@ mod tests {
             ncpu_machine_trees::put(&path("lower"), name, "first\n");
             std::fs::hard_link(path("lower").join(name), path("lower").join(other)).unwrap();
         }
-        let clone = Clone { lower: path("lower"), at: path("at"), upper: path("upper"), work: path("work") };
+        let clone = Clone {
+            lower: path("lower"),
+            at: path("at"),
+            upper: path("upper"),
+            work: path("work"),
+            inodes: [0; 2],
+        };
         let options = String::from_utf8(clone.options(true, true)).unwrap();
         // Mounted in a namespace of its own, so that nothing is left if this test is killed.
         let script = format!(
@@ -351,13 +468,52 @@ mod tests {
         assert!(seen["not-replaced"].ends_with("first\n"), "{seen:?}");
         // Cut short in the middle, then done again.
         std::fs::write(path("lower/.ncpu-part-to-link"), "half").unwrap();
+        let inodes = ["upper", "lower"].map(|name| std::fs::metadata(path(name)).unwrap().ino());
         for _ in 0..2 {
-            commit(&path("upper"), &path("lower")).unwrap();
+            commit(&path("upper"), &path("lower"), inodes).unwrap();
             assert_eq!(tree(&path("lower")), tree(&path("seen")));
             let number = |name: &str| std::fs::metadata(path("lower").join(name)).unwrap().ino();
             assert_eq!(number("changed"), number("changed-too"));
             assert_ne!(number("replaced"), number("not-replaced"));
         }
+    }
+
+    /// The user of the directory puts links where the changes go.
+    #[test]
+    fn a_commit_follows_no_link_and_leaves_what_was_put_in_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for name in ["upper/new", "upper/sub/inside", "elsewhere/kept", "lower/old"] {
+            ncpu_machine_trees::put(dir.path(), name, name);
+        }
+        let link = |to: &str, name: &str| std::os::unix::fs::symlink(path(to), path(name)).unwrap();
+        link("elsewhere", "lower/sub");
+        link("elsewhere/kept", "lower/new");
+        link("elsewhere/kept", "lower/.ncpu-part-new");
+        let inodes = ["upper", "lower"].map(|name| std::fs::metadata(path(name)).unwrap().ino());
+        commit(&path("upper"), &path("lower"), inodes).unwrap();
+        let text = |name: &str| std::fs::read_to_string(path(name)).unwrap();
+        assert_eq!(
+            (text("lower/new").as_str(), text("lower/sub/inside").as_str()),
+            ("upper/new", "upper/sub/inside")
+        );
+        let untouched = || {
+            assert_eq!(text("elsewhere/kept"), "elsewhere/kept");
+            assert_eq!(std::fs::read_dir(path("elsewhere")).unwrap().count(), 1);
+        };
+        untouched();
+        // After a crash, before the next command goes on with it.
+        std::fs::rename(path("lower"), path("before")).unwrap();
+        link("elsewhere", "lower");
+        assert!(commit(&path("upper"), &path("lower"), inodes).is_err());
+        assert!(commit(&path("upper"), &path("lower"), [0, 0]).is_err());
+        assert!(
+            commit(&path("upper"), &path("elsewhere"), inodes).unwrap_err().to_string().contains("replaced")
+        );
+        assert!(
+            commit(&path("before"), &path("before"), inodes).unwrap_err().to_string().contains("replaced")
+        );
+        untouched();
     }
 
     #[test]

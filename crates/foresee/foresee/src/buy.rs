@@ -99,7 +99,7 @@ impl Catalogue {
     /// It cannot be read or is not a list of offers; the message has line and column.
     pub fn read(path: &Path, like: Option<&str>) -> Result<Catalogue, Error> {
         let wrong = |why: String| Error::File(format!("{}: {why}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
+        let text = ncpu_files::text(path).map_err(|e| wrong(e.to_string()))?;
         let file: File = toml::from_str(&text).map_err(|e| wrong(crate::place::wrong(&text, &e)))?;
         if file.instance.is_empty() {
             return Err(wrong("no [[instance]]".into()));

@@ -128,7 +128,7 @@ pub fn find(name: &str, like: Option<&str>) -> Result<Hardware, Error> {
 /// A machine from a file: an entry of the catalogue without `[[machine]]`.
 fn described(path: &Path) -> Result<Hardware, Error> {
     let wrong = |why: String| Error::File { path: path.into(), why };
-    let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
+    let text = ncpu_files::text(path).map_err(|e| wrong(e.to_string()))?;
     let entry: Entry = toml::from_str(&text).map_err(|e| wrong(crate::place::wrong(&text, &e)))?;
     let value = |name, why: &str| crate::place::wrong_value(&text, crate::place::Key::top(name), why);
     entry.shape.parse::<Shape>().map_err(|e| wrong(value("shape", &e.to_string())))?;
@@ -356,6 +356,9 @@ mod tests {
         assert_eq!(find("epyc-7r13").unwrap().shape.cpus(), 192);
         assert!(find("epyc-9").unwrap_err().to_string().contains("unknown machine"));
         assert!(find("/nowhere").unwrap_err().to_string().contains("/nowhere"));
+        let endless = dir.path().join("endless.toml");
+        std::os::unix::fs::symlink("/dev/zero", &endless).unwrap();
+        assert!(find(endless.to_str().unwrap()).unwrap_err().to_string().contains("a device"));
     }
 
     #[test]

@@ -386,8 +386,7 @@ impl Model {
     /// sense.
     pub fn read(path: &Path) -> Result<Model, Error> {
         let told = path.display().to_string();
-        let text =
-            std::fs::read_to_string(path).map_err(|source| Error::Io { path: told.clone(), source })?;
+        let text = ncpu_files::text(path).map_err(|source| Error::Io { path: told.clone(), source })?;
         let model: Model = toml::from_str(&text)
             .map_err(|e| Error::Wrong { path: told.clone(), why: crate::place::wrong(&text, &e) })?;
         match model.check() {

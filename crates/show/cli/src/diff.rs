@@ -120,9 +120,12 @@ fn same(a: &PathBuf, b: &PathBuf) -> bool {
     }
 }
 
+/// Units of work that a run can have done: rates of others overflow.
+const WORK: std::ops::RangeInclusive<f64> = 1e-12..=1e24;
+
 /// `3617871` or `3617871,7813154`.
 fn work(text: &str) -> anyhow::Result<[f64; 2]> {
-    let one = |s: &str| s.trim().parse::<f64>().ok().filter(|x| *x > 0.0 && x.is_finite());
+    let one = |s: &str| s.trim().parse::<f64>().ok().filter(|x| WORK.contains(x));
     let parts: Option<Vec<f64>> = text.split(',').map(one).collect();
     match parts.as_deref() {
         Some([both]) => Ok([*both, *both]),
@@ -136,5 +139,19 @@ fn name(dirs: &[PathBuf]) -> String {
         [one] => one.display().to_string(),
         [first, ..] => format!("{} and {} more", first.display(), dirs.len() - 1),
         [] => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::work;
+
+    #[test]
+    fn units_of_work_are_numbers_that_rates_can_be_made_of() {
+        assert_eq!(work("3, 4.5").unwrap(), [3.0, 4.5]);
+        assert_eq!(work("7").unwrap(), [7.0, 7.0]);
+        for wrong in ["", "0", "-1", "nan", "inf", "1e-320", "1e308,1", "1,2,3", "1,x"] {
+            assert!(work(wrong).is_err(), "{wrong}");
+        }
     }
 }

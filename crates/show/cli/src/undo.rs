@@ -19,7 +19,8 @@ pub fn begin() -> anyhow::Result<Journal> {
 
 /// Says on standard error what was undone, and what could not be; whether all was.
 pub fn tell(replayed: &Replayed, killed: bool) -> bool {
-    if killed && !(replayed.undone.is_empty() && (replayed.failed.is_empty() || replayed.command.is_empty())) {
+    if killed && !(replayed.undone.is_empty() && (replayed.failed.is_empty() || replayed.command.is_empty()))
+    {
         let command = replayed.command.join(" ");
         say!("ncpu: cleaned up after `{}`, which was killed:", safe::cut(&command, 60));
         for words in &replayed.undone {

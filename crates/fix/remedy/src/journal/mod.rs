@@ -447,13 +447,16 @@ mod tests {
     #[test]
     fn a_damaged_file_does_not_stand_in_the_way_of_the_others() {
         let dir = tempfile::tempdir().unwrap();
-        let (state, first, last) = (dir.path().join("undo"), dir.path().join("first"), dir.path().join("last"));
+        let (state, first, last) =
+            (dir.path().join("undo"), dir.path().join("first"), dir.path().join("last"));
         std::fs::write(&first, "new").unwrap();
         std::fs::write(&last, "new").unwrap();
         drop(lock(&state).unwrap());
-        let line = |path| serde_json::to_vec(&Line::Will { id: 1, undo: setting(path, "old", "new") }).unwrap();
+        let line =
+            |path| serde_json::to_vec(&Line::Will { id: 1, undo: setting(path, "old", "new") }).unwrap();
         orphan(&state, "1", &[&line(&first), &[0, 0xff, 0xfe]]);
-        rustix::fs::mkfifoat(rustix::fs::CWD, state.join("2.jsonl"), rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, state.join("2.jsonl"), rustix::fs::Mode::from_raw_mode(0o600))
+            .unwrap();
         std::os::unix::fs::symlink(&first, state.join("3.jsonl")).unwrap();
         File::create(state.join("4.jsonl")).unwrap().set_len(1 << 40).unwrap();
         std::fs::create_dir(state.join("5.jsonl")).unwrap();

@@ -117,6 +117,9 @@ pub enum Undo {
         upper: Name,
         /// The directory.
         lower: Name,
+        /// Their inodes, by which they are known again.
+        #[serde(default)]
+        inodes: [u64; 2],
     },
 }
 
@@ -167,12 +170,12 @@ impl Undo {
     pub(super) fn carry_out(&self, this_boot: bool) -> Result<bool, String> {
         match self {
             Undo::Tree { path } => remove_tree(&path.path()),
-            Undo::Commit { upper, lower } => {
+            Undo::Commit { upper, lower, inodes } => {
                 let (upper, lower) = (upper.path(), lower.path());
                 if !upper.exists() {
                     return Ok(false);
                 }
-                overlay::commit(&upper, &lower).map_err(|e| e.to_string())?;
+                overlay::commit(&upper, &lower, *inodes).map_err(|e| e.to_string())?;
                 Ok(true)
             }
             // The rest went with the kernel it was set in.

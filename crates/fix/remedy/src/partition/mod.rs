@@ -10,7 +10,7 @@ mod words;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use ncpu_machine::process::{self, Fields};
 
 use crate::journal::{Id, Journal, Replayed, Undo};
 use crate::launch::{Ended, Launch, Policy, Step};
-use crate::overlay::{self, Clone as Overlay};
+use crate::overlay::{self, Clone as Overlay, Held};
 use crate::{Error, Result};
 use cgroup::{Group, Hierarchy};
 pub use parts::{By, Part, divide, share};
@@ -270,7 +270,7 @@ impl Partition {
     }
 
     /// Makes the directory in which the clones of each directory keep what they change.
-    fn roots(&mut self) -> Result<Vec<PathBuf>> {
+    fn roots(&mut self) -> Result<Vec<Held>> {
         let mut out = Vec::new();
         for (k, data) in self.config.clones.iter().enumerate() {
             let dir = std::fs::canonicalize(&data.dir).map_err(|e| Error::file(&data.dir, e))?;
@@ -281,14 +281,14 @@ impl Partition {
             let base = self.config.upper.clone().unwrap_or(beside);
             let path = base.join(format!(".ncpu-partition-{}-{k}", self.token));
             let id = self.journal.will(Undo::Tree { path: (&path).into() })?;
-            make_dir(&path, 0o700)?;
-            self.trees.push((id, path.clone()));
-            out.push(path);
+            let made = Held::make(&path).map_err(|e| Error::file(&path, e))?;
+            self.trees.push((id, path));
+            out.push(made);
         }
         Ok(out)
     }
 
-    fn clones(&self, values: Values, roots: &[PathBuf]) -> Result<Vec<Overlay>> {
+    fn clones(&self, values: Values, roots: &[Held]) -> Result<Vec<Overlay>> {
         let mut out = Vec::new();
         for (data, root) in self.config.clones.iter().zip(roots) {
             let lower = std::fs::canonicalize(&data.dir).map_err(|e| Error::file(&data.dir, e))?;
@@ -305,21 +305,18 @@ impl Partition {
                     values.i
                 )));
             }
-            let own = root.join(values.i.to_string());
-            let (upper, work) = (own.join("upper"), own.join("work"));
-            make_dir(&own, 0o700)?;
-            make_dir(&upper, 0o700)?;
-            make_dir(&work, 0o700)?;
+            // Its user may own the directory above, and put a link in the place of anything there.
+            let own = root.make_below(&values.i.to_string()).map_err(|e| Error::file(root.path(), e))?;
+            let [upper, work] =
+                ["upper", "work"].map(|name| own.make_below(name).map_err(|e| Error::file(own.path(), e)));
+            let (upper, work) = (upper?, work?.path().to_owned());
             // The clone's top is the upper directory itself: a server insists on the owner and mode of its data.
             let meta = std::fs::metadata(&lower).map_err(|e| Error::file(&lower, e))?;
-            let user = rustix::process::geteuid();
-            if user.is_root() {
-                std::os::unix::fs::chown(&upper, Some(meta.uid()), Some(meta.gid()))
-                    .map_err(|e| Error::file(&upper, e))?;
-            }
-            std::fs::set_permissions(&upper, PermissionsExt::from_mode(meta.mode() & 0o7777))
-                .map_err(|e| Error::file(&upper, e))?;
-            out.push(Overlay { lower, at, upper, work });
+            upper
+                .give(meta.uid(), meta.gid(), meta.mode() & 0o7777)
+                .map_err(|e| Error::file(upper.path(), e))?;
+            let inodes = [upper.inode().map_err(|e| Error::file(upper.path(), e))?, meta.ino()];
+            out.push(Overlay { lower, at, upper: upper.path().to_owned(), work, inodes });
         }
         Ok(out)
     }
@@ -476,9 +473,10 @@ impl Partition {
         let mut kept = Vec::new();
         if let Some(i) = self.config.commit {
             for clone in &self.instances[i].clones {
-                let commit = Undo::Commit { upper: (&clone.upper).into(), lower: (&clone.lower).into() };
-                let id = self.journal.will(commit)?;
-                overlay::commit(&clone.upper, &clone.lower).map_err(|e| Error::file(&clone.lower, e))?;
+                let (upper, lower, inodes) = ((&clone.upper).into(), (&clone.lower).into(), clone.inodes);
+                let id = self.journal.will(Undo::Commit { upper, lower, inodes })?;
+                overlay::commit(&clone.upper, &clone.lower, inodes)
+                    .map_err(|e| Error::file(&clone.lower, e))?;
                 self.journal.done(id)?;
             }
         }
@@ -490,11 +488,6 @@ impl Partition {
         }
         Ok((kept, self.journal.finish()))
     }
-}
-
-fn make_dir(path: &Path, mode: u32) -> Result<()> {
-    std::fs::create_dir(path).map_err(|e| Error::file(path, e))?;
-    std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).map_err(|e| Error::file(path, e))
 }
 
 /// Something that differs from run to run of one process number.

@@ -268,6 +268,7 @@ impl Tools {
                 arguments.option("work", "--work=", &mut words)?;
             }
             _ => {
+                self.machine(arguments)?;
                 words.extend(["foresee".into(), path("recording")?.into_os_string()]);
                 for (name, option) in
                     [("on", "--on="), ("cpus", "--cpus="), ("threads", "--threads="), ("fix", "--fix=")]
@@ -280,6 +281,18 @@ impl Tools {
             }
         }
         Ok(words)
+    }
+
+    /// Checks the machine to predict for. The command reads it from a file or directory, too: those may be links that lead elsewhere.
+    fn machine(&self, arguments: &Arguments<'_>) -> Result<(), String> {
+        let Some(on) = arguments.word("on")? else { return Ok(()) };
+        let is_file = on.contains('/') || on.ends_with(".toml") || self.dir.join(on).exists();
+        match is_file {
+            true => {
+                Err("invalid on; expected PACKAGESxCORES[xSTRANDS] or the name of a known machine".into())
+            }
+            false => Ok(()),
+        }
     }
 
     /// The directory of a recording by its name; nothing outside of the directory of this server.
@@ -465,9 +478,27 @@ mod tests {
             call[key] = value;
             assert!(words(&tools, "onion", call.clone()).is_err(), "{call}");
         }
-        for on in ["/etc/passwd", "../x", "./x", "-h"] {
+        // A machine can be a file or a tree of topology, for the command: a link could lead to another's.
+        fs::write(at.join("secret.toml"), "secret").unwrap();
+        std::os::unix::fs::symlink("../secret.toml", at.join("in/file.toml")).unwrap();
+        std::os::unix::fs::symlink("../secret", at.join("in/2x4")).unwrap();
+        for on in [
+            "/etc/passwd",
+            "../x",
+            "./x",
+            "-h",
+            "link",
+            "2x4",
+            "file.toml",
+            "r.ncpu/manifest.json",
+            "none.toml",
+        ] {
             let call = json!({"recording": "r.ncpu", "on": on});
             assert!(words(&tools, "foresee", call).is_err(), "{on}");
+        }
+        for on in ["2x64x2", "epyc-7r13"] {
+            let call = json!({"recording": "r.ncpu", "on": on});
+            assert_eq!(words(&tools, "foresee", call).unwrap()[2], format!("--on={on}"));
         }
         assert_eq!(words(&tools, "onion", json!({})), Err("missing argument recording".into()));
     }

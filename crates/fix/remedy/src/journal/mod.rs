@@ -273,7 +273,7 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(out)
 }
 
-/// Opens a file of the journal: a regular file that is no link.
+/// Opens a file of the journal; links, pipes and devices are refused.
 fn open(path: &Path) -> std::io::Result<File> {
     let dir = ncpu_files::Dir::open(path.parent().unwrap_or(Path::new("/")))?;
     dir.open_file(path.file_name().unwrap_or_default())

@@ -157,7 +157,7 @@ pub fn start_of(tid: u32) -> Option<u64> {
 }
 
 impl Undo {
-    /// What only one command may change at a time: a second would take the first one's value for that of before.
+    /// The file or group that one command at a time may change: a second would take the first one's value for that of before.
     pub(super) fn target(&self) -> Option<&Name> {
         match self {
             Undo::Setting { path, .. } => Some(path),

@@ -8,14 +8,16 @@
   benches/foresee-here.py measure DIR [SECONDS]  rounds of all cases in turn, in random order, for so long (default 200)
   benches/foresee-here.py table DIR              the table of docs/foresee.md
 
-Needs root, two CPUs or more (two are used), gcc, go, java, python3, PostgreSQL; NCPU names the ncpu to use, LIBMICRO a
-checkout of libMicro that is built. `measure` may be called again and again: rounds add up. A case is left out of the table
+Needs root, two CPUs or more (two are used), gcc, go, java, cargo, python3, PostgreSQL, pigz, zstd, redis, nginx, wrk; NCPU names
+the ncpu to use, LIBMICRO a checkout of libMicro that is built. `measure` may be called again and again: rounds add up. A case is left out of the table
 until it was measured three times.
 
   a  recorded on one CPU (taskset), foretold for two, as many threads
   b  recorded on two CPUs at a quarter of the load (four times the think time), foretold for the load, and for twice the threads
   c  recorded with two threads on two CPUs, foretold for 4, 8 and 16
   d  recorded before a change, foretold with it
+  e  as a, thirteen programs of other people's libraries and servers
+  f  the same recorded on two CPUs, foretold for one
 """
 import concurrent.futures
 import csv
@@ -46,6 +48,8 @@ class Case:
     """Something foretold: what is recorded, what is asked, what is measured."""
 
     def __init__(self, name, part, recorded, asked, measured, metric, cpus=(0, 1), rec_cpus=(0, 1), env=None):
+        # On how many CPUs the answer is asked for.
+        self.on = len(cpus)
         self.name, self.part, self.recorded, self.asked = name, part, recorded, asked
         self.measured, self.metric, self.cpus, self.rec_cpus = measured, metric, cpus, rec_cpus
         self.env = env or {}
@@ -107,6 +111,27 @@ def cases(d, seconds=SECONDS):
             out.append(Case(f"{op}, {n} threads", "c", [load, op, "2", s], ["--threads", str(n)],
                             [load, op, str(n), s], requests))
 
+    here, java = f"{ROOT}/benches/foresee-here", ["java", "-Xmx512m", "-XX:ActiveProcessorCount=4", "-cp", d]
+    go = ["env", "GOMAXPROCS=4", f"{d}/maps"]
+    for name, command, metric in [
+        ("pigz -p 4", ["sh", "-c", f"exec pigz -p 4 -9 -c {d}/blob >{d}/packed"], None),
+        ("zstd -T4", ["zstd", "-T4", "-12", "-q", "-f", f"{d}/blob", "-o", f"{d}/packed"], None),
+        ("Java synchronizedMap", java + ["Maps", "synchronized", "4", s], requests),
+        ("Java ConcurrentHashMap", java + ["Maps", "concurrent", "4", s], requests),
+        ("Go RWMutex", go + ["rwmutex", "4", s], requests),
+        ("Go sync.Map", go + ["sync", "4", s], requests),
+        ("redis, 2 io-threads", [f"{here}/redis.sh", "2", s], requests),
+        ("SQLite, 4 processes", ["python3", f"{here}/sqlite.py", f"{d}/sqlite", s, "4"], requests),
+        ("nginx, 2 workers", [f"{here}/nginx.sh", "2", s], requests),
+        ("pgbench -S, 4 clients", pg + ["4", s, "-S"], tps),
+        ("Rayon, 2 threads", [f"{d}/rayon/release/pool", "2", s], requests),
+        ("OpenMP, 2 threads", [f"{d}/team", "2", s], requests),
+        ("Python pool, 4 processes", ["python3", f"{here}/pool.py", s, "4"], requests),
+    ]:
+        same = ["--threads", "same"]
+        out.append(Case(name, "e", command, ["--bound", "1"] + same, command, metric, rec_cpus=(0,)))
+        out.append(Case(name, "f", command, same, command, metric, cpus=(0,)))
+
     shared = [fd, "2", s]
     lock = "lock files_struct.file_lock removed"
     for how in ["--unshare", "--processes"]:
@@ -161,7 +186,15 @@ def prepare(d):
     for name in ["load", "fdtorture", "pingpong", "segment"]:
         run(["gcc", "-O2", "-g", "-fno-omit-frame-pointer", "-pthread", "-o", f"{d}/{name}", f"{ROOT}/workloads/{name}.c"])
     run(["go", "build", "-o", f"{d}/service", f"{ROOT}/benches/foresee-here/service.go"])
-    run(["javac", "-d", d, f"{ROOT}/benches/foresee-here/Service.java"])
+    run(["go", "build", "-o", f"{d}/maps", f"{ROOT}/benches/foresee-here/maps.go"])
+    for java in ["Service", "Maps"]:
+        run(["javac", "-d", d, f"{ROOT}/benches/foresee-here/{java}.java"])
+    run(["gcc", "-O2", "-g", "-fopenmp", "-o", f"{d}/team", f"{ROOT}/benches/foresee-here/team.c"])
+    run(["cargo", "build", "-q", "--release", "--locked", "--manifest-path", f"{ROOT}/benches/foresee-here/rayon/Cargo.toml", "--target-dir", f"{d}/rayon"])
+    with open(sys.executable, "rb") as f, open(f"{d}/blob", "wb") as blob:
+        part = f.read(8 << 20)
+        while blob.tell() < 40 << 20:
+            blob.write(part)
     sources = run([f"{ROOT}/workloads/build.sh", "-l"]).stdout.strip()
     shutil.copytree(sources, f"{d}/sources", dirs_exist_ok=True)
     os.makedirs(f"{d}/sqlite", exist_ok=True)
@@ -246,13 +279,14 @@ def ask(d, case):
     with open(f"{rec}/manifest.json") as f:
         told = json.load(f).get("throughput")
     recorded = told["per_second"] if told else 1 / elapsed_of(rec)
-    command = [NCPU, "foresee", rec, "--on", f"{d}/here.toml", "--cpus", "2"] + case.asked
+    command = [NCPU, "foresee", rec, "--on", f"{d}/here.toml", "--cpus", str(case.on)] + case.asked
     command += [] if told else ["--throughput", str(recorded)]
     answer = subprocess.run(command, capture_output=True, text=True)
     if answer.returncode:
         return {"error": answer.stderr.strip().splitlines()[-1]}
-    row = re.search(r"^ *CPUs +threads.*\n *(.+)", answer.stdout, re.M).group(1).split()
-    x, low, high = (float(n) for n in row[2:5])
+    row = re.search(r"^ *CPUs +threads.*\n *(.+)", answer.stdout, re.M).group(1)
+    scaled = re.findall(r"([0-9.]+)(?: ([kMG])\b)?", row)
+    x, low, high = (float(n) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[unit] for n, unit in scaled[2:5])
     said = [line for line in answer.stdout.splitlines() if "own machine" in line]
     return {"x": x, "low": low, "high": high, "recorded": recorded, "good": "NOT REPRODUCED" not in answer.stdout,
             "said": said[0].strip() if said else ""}

@@ -1,5 +1,5 @@
 #!/bin/bash
-# nginx.sh WORKERS SECONDS: an nginx with so many workers that serves a small file, and wrk. Tells requests a second.
+# nginx.sh WORKERS SECONDS: an nginx of WORKERS processes that serves a small file, and wrk for SECONDS. Prints requests a second.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null; wait; rm -rf "$dir"' EXIT

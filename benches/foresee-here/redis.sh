@@ -1,5 +1,5 @@
 #!/bin/bash
-# redis.sh THREADS SECONDS: a redis-server with so many io-threads, and redis-benchmark. Tells requests a second.
+# redis.sh THREADS SECONDS: a redis-server of THREADS io-threads, and redis-benchmark for SECONDS. Prints requests a second.
 set -euo pipefail
 port=17379
 redis-server --port $port --save '' --appendonly no --io-threads "$1" --io-threads-do-reads yes >/dev/null &

@@ -995,10 +995,10 @@ fn lines_that_threads_share_limit_what_more_cpus_do() {
     assert!(slower > 0.75, "{slower}");
 }
 
-/// Waits for user locks: name, type, count and seconds.
-fn user_locks_of(rows: &[(&str, &str, u64, f64)]) -> Table {
+/// Waits for user locks: name, type, count, seconds and stack.
+fn user_locks_by(rows: &[(&str, &str, u64, f64, &str)]) -> Table {
     let mut table = ncpu_schema::user_locks::Rows::new();
-    for &(lock, ty, count, block) in rows {
+    for &(lock, ty, count, block, stack) in rows {
         table.push(ncpu_schema::user_locks::Row {
             lock: lock.into(),
             ty: ty.into(),
@@ -1006,10 +1006,18 @@ fn user_locks_of(rows: &[(&str, &str, u64, f64)]) -> Table {
             pid: Some(1),
             count: Some(count),
             block: Some(block),
+            stack: stack.into(),
             ..Default::default()
         });
     }
     table.finish()
+}
+
+/// The same by stacks without frames.
+fn user_locks_of(rows: &[(&str, &str, u64, f64)]) -> Table {
+    user_locks_by(
+        &rows.iter().map(|&(lock, ty, count, block)| (lock, ty, count, block, "")).collect::<Vec<_>>(),
+    )
 }
 
 #[test]
@@ -1078,19 +1086,9 @@ fn one_cpu_shows_a_lock_by_holders_that_lose_it() {
     assert!(learnt.notes.iter().any(|n| n.contains("no lock was waited for enough")), "{:?}", learnt.notes);
     // Nor does a mutex that a condition's sleepers take again: who wakes them loses the CPU to them.
     recording.tables.insert("threads".into(), threads(160));
-    let again = ncpu_schema::user_locks::Row {
-        lock: "table".into(),
-        ty: "lock".into(),
-        process: "p".into(),
-        pid: Some(1),
-        count: Some(600),
-        block: Some(0.3 * elapsed),
-        stack: "syscall;<std::sys::sync::mutex::futex::Mutex>::lock_contended;<std::sys::sync::condvar::futex::Condvar>::wait;main".into(),
-        ..Default::default()
-    };
-    let mut rows = ncpu_schema::user_locks::Rows::new();
-    rows.push(again);
-    recording.tables.insert("user_locks".into(), rows.finish());
+    let again = "syscall;<std::sys::sync::mutex::futex::Mutex>::lock_contended;<std::sys::sync::condvar::futex::Condvar>::wait;main";
+    let rows = [("table", "lock", 600, 0.3 * elapsed, again)];
+    recording.tables.insert("user_locks".into(), user_locks_by(&rows));
     let learnt = super::recording(&recording, Some(x), None).unwrap();
     assert!(learnt.model.lock.is_empty(), "{:?}", learnt.model.lock);
 }

@@ -53,7 +53,7 @@ impl Workers {
         2.0 * (ready - self.switches * ASIDE / elapsed) - 1.0
     }
 
-    /// Threads that had a CPU or waited for a lock, on average, of those that could have had one of `share` of the CPUs' time.
+    /// Threads that ran or waited for a lock, on average, were all of the CPUs the program's, which had `share` of their time.
     pub(super) fn running(&self, elapsed: f64, share: f64) -> f64 {
         (self.cpu / share.max(0.1) + self.ready - self.latency) / elapsed
     }
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_team_on_one_cpu_is_as_wide_as_its_pieces_are_many() {
-        // Each of n works for 1/n of the time, and before for as long as those before it: (n + 1) / 2 are ready.
+        // Each thread works for 1/n of the time, and is ready while those before it work: (n + 1) / 2 threads are ready on average.
         for n in 1..=8 {
             let ready: f64 = (0..n).map(|before| f64::from(before) / f64::from(n)).sum();
             assert!((workers(ready, 100.0).side_by_side(1.0) - f64::from(n)).abs() < 0.01, "{n}");

@@ -693,7 +693,7 @@ mod tests {
         assert_eq!(told, expected);
     }
 
-    /// A wait may last over the ends of intervals: each is told its part.
+    /// A wait may last over the ends of intervals: each interval has its part.
     #[test]
     fn a_limit_that_holds_a_thread_back_still_has_the_time_so_far() {
         let stood =
@@ -703,7 +703,7 @@ mod tests {
         };
         let ended = [row(Lost::QUOTA, Some(VICTIM), 80, 0)];
         let of_limit = |ms| (VICTIM, Some(VICTIM), Loss::Quota, ms);
-        // It begins, goes on, and ends after 80 ms, of which 60 have been told.
+        // It begins, goes on, and ends after 80 ms, of which earlier intervals had 60.
         assert_eq!(quota(&[], stood(0.02, 0.02)), [of_limit(20)]);
         assert_eq!(quota(&[], stood(0.04, 0.04)), [of_limit(40)]);
         assert_eq!(quota(&ended, stood(0.02, -0.06)), [of_limit(20)]);

@@ -23,9 +23,8 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
             of.entry((sample.process, entry)).or_default().push(at);
         }
     }
-    let seconds = |samples: &[usize]| samples.iter().map(|&at| view.samples[at].seconds).sum::<f64>();
     of.retain(|(process, _), samples| {
-        let all = seconds(samples);
+        let all = view.sample_seconds(samples);
         all >= LEAST * view.capacity() && all >= OF_PROCESS * on_cpu[process]
     });
     of.into_iter().map(|((process, _), samples)| claim(view, process, &samples)).collect()

@@ -28,8 +28,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
         }
     }
     // Locks that are taken now and then cost a few per cent of any program of several threads.
-    let seconds = |samples: &[usize]| samples.iter().map(|&at| view.samples[at].seconds).sum::<f64>();
-    processes.retain(|_, samples| seconds(samples) >= LEAST * view.capacity());
+    processes.retain(|_, samples| view.sample_seconds(samples) >= LEAST * view.capacity());
     processes.into_iter().map(|(process, samples)| claim(view, process, &samples)).collect()
 }
 

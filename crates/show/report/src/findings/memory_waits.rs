@@ -29,8 +29,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
             of.entry(leaf).or_default().push(at);
         }
     }
-    let seconds = |samples: &[usize]| samples.iter().map(|&at| view.samples[at].seconds).sum::<f64>();
-    of.retain(|function, samples| seconds(samples) * waits[function] >= LEAST * view.capacity());
+    of.retain(|function, samples| view.sample_seconds(samples) * waits[function] >= LEAST * view.capacity());
     of.into_iter().map(|(function, samples)| claim(view, function, &samples, waits[function])).collect()
 }
 

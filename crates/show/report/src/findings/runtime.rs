@@ -66,7 +66,7 @@ fn collectors(view: &View<'_>) -> Vec<Claim> {
     let mut allocating = Some(allocating);
     of.into_iter()
         .filter_map(|(collector, samples)| {
-            let seconds: f64 = samples.iter().map(|&at| view.samples[at].seconds).sum();
+            let seconds = view.sample_seconds(&samples);
             // A program that makes objects has a collector: it stands out where it is much of the program's own time.
             if seconds < LEAST * view.capacity() || seconds < COLLECTS * view.context.running {
                 return None;
@@ -148,7 +148,7 @@ fn limit(view: &View<'_>, collector: Collector, process: &str) -> Option<(&'stat
     growth.or_else(|| set("GOMEMLIMIT").map(|bytes| ("GOMEMLIMIT", ncpu_table::size::words(bytes))))
 }
 
-/// Processes whose Java code is interpreted: the virtual machine began without a compiler.
+/// Processes with a Java virtual machine that began without a compiler: it interprets all code.
 fn interpreted(view: &View<'_>) -> Vec<Claim> {
     let Ok(Some(t)) = threads::Reader::open(view.context.recording) else { return Vec::new() };
     let mut of: HashMap<&str, Vec<&str>> = HashMap::new();
@@ -235,7 +235,7 @@ fn functions(view: &View<'_>, when: When, looks: Looks) -> Vec<Claim> {
     }
     let mut claims = Vec::new();
     for (entry, samples) in of {
-        let seconds: f64 = samples.iter().map(|&at| view.samples[at].seconds).sum();
+        let seconds = view.sample_seconds(&samples);
         if seconds < KNOWN * all || seconds < 0.05 * view.capacity() {
             continue;
         }

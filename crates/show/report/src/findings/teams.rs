@@ -93,13 +93,9 @@ fn is_region(frame: &str) -> bool {
     frame.contains("._omp_fn.") || frame.contains(".omp_outlined")
 }
 
-fn seconds(view: &View<'_>, samples: &[usize]) -> f64 {
-    samples.iter().map(|&at| view.samples[at].seconds).sum()
-}
-
 /// Iterations of a loop that are handed out in pieces that are too small.
 fn schedule(view: &View<'_>, process: &str, team: &Team) -> Option<Claim> {
-    let all = seconds(view, &team.schedule);
+    let all = view.sample_seconds(&team.schedule);
     if all < HANDS_OUT * view.capacity() || all < OF_PROCESS * team.on_cpu {
         return None;
     }
@@ -127,7 +123,7 @@ fn crowd(view: &View<'_>, process: &str, team: &Team) -> Option<Claim> {
     let cpus = view.context.cpus;
     let threads = view.busy_threads(process, WORKS);
     let queued = view.in_state(process, Microstate::Lat);
-    let waits = seconds(view, &team.library);
+    let waits = view.sample_seconds(&team.library);
     if threads as u64 <= cpus || queued < QUEUED * team.on_cpu || waits < CROWDED * view.capacity() {
         return None;
     }

@@ -1,5 +1,6 @@
 //! What detectors see of a recording.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 use ncpu_schema::{
@@ -83,6 +84,8 @@ pub struct View<'a> {
     pub runnable: HashMap<Runnable, Woken>,
     /// CPU-seconds of [`View::samples`] by layer.
     sampled: [f64; Layer::ALL.len()],
+    /// Entries that were asked for, by evidence and subject: thousands of stacks have the same functions.
+    entries: RefCell<HashMap<When, HashMap<String, Option<&'a str>>>>,
 }
 
 impl<'a> View<'a> {
@@ -126,12 +129,34 @@ impl<'a> View<'a> {
         for sample in &samples {
             sampled[sample.layer() as usize] += sample.seconds;
         }
-        Ok(View { context, layers, samples, slept, switched, interrupts, runnable, sampled })
+        Ok(View {
+            context,
+            layers,
+            samples,
+            slept,
+            switched,
+            interrupts,
+            runnable,
+            sampled,
+            entries: RefCell::default(),
+        })
     }
 
     /// The entry of the rule book for a cause with this evidence and subject.
     pub fn entry(&self, when: When, subject: &str) -> Option<&'a str> {
-        self.context.causes.finding(&[when], subject).map(|entry| &*entry.id)
+        let mut entries = self.entries.borrow_mut();
+        let known = entries.entry(when).or_default();
+        if let Some(entry) = known.get(subject) {
+            return *entry;
+        }
+        let entry = self.context.causes.finding(&[when], subject).map(|entry| &*entry.id);
+        known.insert(subject.to_string(), entry);
+        entry
+    }
+
+    /// CPU-seconds of samples.
+    pub fn sample_seconds(&self, samples: &[usize]) -> f64 {
+        samples.iter().map(|&at| self.samples[at].seconds).sum()
     }
 
     /// By function, its samples whose instruction and cause fit, and all of its samples.

@@ -59,6 +59,38 @@ fn timers_of_ncpu_are_its_own_and_all_are_counted() {
     assert!(mine > 0.0 && mine <= seen.sum("cpu_time", "ncpu"), "{mine} s are ncpu's");
 }
 
+mod quiet {
+    use super::*;
+
+    /// A program that does nothing but look at the clock sees what is taken from it: all of it has gone to interrupts, ncpu and others,
+    /// with what a virtual CPU takes to enter interrupts.
+    #[test]
+    fn gaps_in_a_programs_time_are_not_the_programs() {
+        let Some(_one) = allowed() else { return };
+        if !cfg!(target_arch = "x86_64") {
+            return eprintln!("skipped: no tracepoints of vectors");
+        }
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            let run = observe(&part("clock"), |config| config.sample_hz = Some(997));
+            assert_eq!(run.ended.status, 0);
+            let note = note(std::process::id());
+            let text = std::fs::read_to_string(&note).expect("what the program says");
+            std::fs::remove_file(note).expect("it was written");
+            let mut words = text.split_whitespace().map(|word| word.parse::<f64>().expect("a number"));
+            let mut next = || words.next().expect("a number");
+            let (before, looking, gaps) = (next(), next(), next());
+            let told = run.sum("cpu_time", "target");
+            let truth = before + looking - gaps;
+            seen.push((told - truth, gaps));
+            if (told - truth).abs() < 0.2 * gaps + 0.002 {
+                return;
+            }
+        }
+        panic!("the program's time is off by s, of s in gaps: {seen:?}");
+    }
+}
+
 /// Parts that this test plays when it observes itself.
 mod parts {
     use std::time::{Duration, Instant};
@@ -68,6 +100,30 @@ mod parts {
         let text = std::fs::read_to_string("/proc/interrupts").expect("interrupts");
         let line = text.lines().find_map(|line| line.trim_start().strip_prefix("LOC:")).expect("timers");
         line.split_whitespace().map_while(|word| word.parse::<f64>().ok()).sum()
+    }
+
+    #[test]
+    #[ignore = "a part played under observation"]
+    fn clock() {
+        // What is longer is no look at the clock.
+        const GAP: u64 = 400;
+        let now = || {
+            let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+            t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+        };
+        let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        let begin = now();
+        let (mut last, mut gaps) = (begin, 0);
+        while last - begin < 1_500_000_000 {
+            let next = now();
+            if next - last > GAP {
+                gaps += next - last;
+            }
+            last = next;
+        }
+        let used = used.tv_sec as f64 + used.tv_nsec as f64 / 1e9;
+        let said = format!("{used} {} {}", (last - begin) as f64 / 1e9, gaps as f64 / 1e9);
+        std::fs::write(super::note(std::os::unix::process::parent_id()), said).expect("a file");
     }
 
     #[test]

@@ -586,14 +586,13 @@ mod quiet {
             let of_other = to(&lost, &numbers(&tables, &other.path()));
             assert!(measured > 0.15, "the flood does not slow the victim: {measured}");
             assert!(
-                of_flood >= 0.6 * (all - to_ncpu) && of_other <= 0.02 * all,
+                of_flood >= 0.8 * (all - to_ncpu) && of_other <= 0.02 * all,
                 "{measured}: {observed} s, {causes:?}"
             );
-            // Entering interrupts and cold caches slow the victim further, which no tenant's row shows: where a virtual CPU
-            // leaves its host's for each interrupt, 0.35 of what the victim loses has been seen to be in the kernel.
+            // Cold caches slow the victim too, which no tenant's row shows.
             let told = all / observed;
             assert!(
-                told <= measured + 0.1 && told >= 0.3 * measured,
+                told <= measured + 0.15 && told >= 0.7 * measured,
                 "{all} of {observed} s, measured {measured}: {causes:?}"
             );
         });

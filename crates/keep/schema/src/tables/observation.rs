@@ -62,6 +62,7 @@ tables! {
         seconds "seconds": Float [CpuSeconds Time], "time in them" since 7;
         own "own": Int [None Count], "interrupts that ncpu itself raised: its timers, and what wakes it" since 7;
         own_seconds "own_seconds": Float [CpuSeconds Time], "time in those" since 7;
+        entry_seconds "entry_seconds": Float [CpuSeconds Time], "of both times, what passes before a handler begins: interrupts times what one takes to enter, measured when the observation began" since 9;
     }
 
     /// Timer samples by what the CPU was doing.

@@ -123,6 +123,7 @@ enum irq_kind {
 struct irq_row {
 	__u64 ns;
 	__u64 own_ns;	/* in those that ncpu itself raised: in AT_NCPU */
+	__u64 entry_ns;	/* of both, before the handlers */
 	__u32 count;
 	__u32 own;	/* that ncpu itself raised; not in `count` */
 	__u32 number;	/* of the device's interrupt + 1; 0: the row is free */
@@ -164,6 +165,7 @@ struct cpu_slot {
 	__u8 timer[4];		/* whether that is the timer's interrupt or softirq */
 	__u8 kind[4];		/* enum irq_kind */
 	__u64 at_entry[4];	/* what was charged to the level's state when it began */
+	__u64 entering[4];	/* ns before its handler */
 	__u8 spinning[4];	/* whether a spinlock is waited for at each level; 0 is the task's */
 	__s32 waiting[8];	/* net threads of the program this CPU saw begin less end a wait */
 	__u64 switches;
@@ -184,6 +186,7 @@ struct cpu_slot {
 	struct irq_row irqs[IRQ_KINDS];
 	__u64 last_irq;		/* ns, when the last interrupt ended */
 	__u64 last_irq_ns;	/* what was charged to it */
+	__u64 raised_ns;	/* what was charged to the interrupt that the softirq at hand came with */
 	__u32 last_kind;	/* enum irq_kind */
 	__u32 own_work;		/* a wake-up of user space has been asked for, which an IRQ_WORK does */
 	__u64 struck;		/* times a timer met a thread of the program */

@@ -94,7 +94,17 @@ static __always_inline void irq_enter(__u32 where, bool timer, __u32 kind)
 	if (!s || !observing)
 		return;
 	__u32 d = s->depth;
-	charge(s, bpf_ktime_get_ns());
+	__u64 now = bpf_ktime_get_ns(), entering = 0;
+
+	/* What ran until an interrupt did not run while the CPU entered it. An idle CPU had nothing to lose. */
+	if (where == AT_HARDIRQ && (d || s->base != AT_IDLE)) {
+		__u64 most = s->last && now > s->last ? now - s->last : 0;
+
+		entering = timer ? timer_entry_ns : call_entry_ns;
+		if (entering > most)
+			entering = most;
+	}
+	charge(s, now - entering);
 	s->depth = d + 1;
 	if (d >= IRQ_NEST) {
 		s->drop_nest++;
@@ -104,6 +114,7 @@ static __always_inline void irq_enter(__u32 where, bool timer, __u32 kind)
 	s->timer[MASK(d, 3)] = timer;
 	s->kind[MASK(d, 3)] = kind;
 	s->at_entry[MASK(d, 3)] = s->at[where];
+	s->entering[MASK(d, 3)] = entering;
 	s->spinning[MASK(d + 1, 3)] = 0;
 	if (kind == IRQ_WORK)
 		own_work_comes(s);
@@ -193,6 +204,22 @@ int timer_in(void *ctx)
 	return 0;
 }
 
+#define AT_ONCE 2000 /* ns from an interrupt's end to the softirq that it raised */
+
+/* Whether the softirq that begins was raised by an interrupt of a device or another CPU, which has just ended. */
+static __always_inline bool came_with_interrupt(struct cpu_slot *s)
+{
+	__u32 kind = s->last_kind;
+
+	return !s->depth && (kind == IRQ_CALL || kind == IRQ_REST || kind >= IRQ_DEVICE) &&
+	       bpf_ktime_get_ns() - s->last_irq < AT_ONCE;
+}
+
+static __always_inline bool of_network(__u32 vector)
+{
+	return vector == NET_RX_SOFTIRQ || vector == NET_TX_SOFTIRQ;
+}
+
 SEC("raw_tp")
 int softirq_in(void *ctx)
 {
@@ -200,8 +227,10 @@ int softirq_in(void *ctx)
 
 	__u32 vector = *(__u32 *)ctx;
 
-	if (s)
+	if (s) {
 		s->vector = vector;
+		s->raised_ns = cfg_tenants && of_network(vector) && came_with_interrupt(s) ? s->last_irq_ns : 0;
+	}
 	irq_enter(AT_SOFTIRQ, vector == TIMER_SOFTIRQ || vector == HRTIMER_SOFTIRQ,
 		  IRQ_SOFT + (vector < IRQ_DEVICE - IRQ_SOFT ? vector : 0));
 	return 0;
@@ -224,6 +253,7 @@ static __always_inline void irq_exit(void)
 	/* What nested in it lies in states of its own; what was moved to another is not its time either. */
 	__s64 ns = s->at[MASK(where, 7)] - s->at_entry[MASK(level, 3)];
 	ns &= ~(ns >> 63);
+	row->entry_ns += s->entering[MASK(level, 3)];
 	if (where == AT_NCPU) {
 		row->own++;
 		row->own_ns += ns;
@@ -231,9 +261,11 @@ static __always_inline void irq_exit(void)
 		row->count++;
 		row->ns += ns;
 	}
-	if (cfg_tenants && where == AT_SOFTIRQ && s->base == AT_TARGET &&
-	    (kind == IRQ_SOFT + NET_RX_SOFTIRQ || kind == IRQ_SOFT + NET_TX_SOFTIRQ))
-		add_lock(lock_slot(s, OTHERS, 0, s->tenant, KIND_LEDGER | LOSS_NETWORK), ns, ns, 1);
+	if (cfg_tenants && where == AT_SOFTIRQ && s->base == AT_TARGET && of_network(kind - IRQ_SOFT)) {
+		__u64 lost = ns + s->raised_ns;
+
+		add_lock(lock_slot(s, OTHERS, 0, s->tenant, KIND_LEDGER | LOSS_NETWORK), lost, lost, 1);
+	}
 	s->last_irq = now;
 	s->last_irq_ns = ns;
 	s->last_kind = kind;
@@ -261,6 +293,25 @@ SEC("tp_btf/local_timer_entry")
 int settle(void *ctx)
 {
 	ticks();
+	return 0;
+}
+
+/* How long an interrupt's handler takes that one thread of ncpu meets, while what entering interrupts takes is measured. */
+SEC("raw_tp")
+int gauge_in(void *ctx)
+{
+	if ((__u32)bpf_get_current_pid_tgid() == gauge_tid)
+		gauge_at = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("raw_tp")
+int gauge_out(void *ctx)
+{
+	if ((__u32)bpf_get_current_pid_tgid() != gauge_tid)
+		return 0;
+	gauge_ns = bpf_ktime_get_ns() - gauge_at;
+	gauge_hits++;
 	return 0;
 }
 

@@ -37,6 +37,8 @@ pub struct Served {
     pub own: u64,
     /// ns in those.
     pub own_ns: u64,
+    /// Of both times, ns before the handlers.
+    pub entry_ns: u64,
 }
 
 impl AddAssign for Served {
@@ -45,6 +47,7 @@ impl AddAssign for Served {
         self.ns += other.ns;
         self.own += other.own;
         self.own_ns += other.own_ns;
+        self.entry_ns += other.entry_ns;
     }
 }
 
@@ -56,6 +59,7 @@ impl Served {
             ns: self.ns.saturating_sub(before.ns),
             own: self.own.saturating_sub(before.own),
             own_ns: self.own_ns.saturating_sub(before.own_ns),
+            entry_ns: self.entry_ns.saturating_sub(before.entry_ns),
         }
     }
 }
@@ -77,6 +81,7 @@ pub(super) fn since(now: &IrqRow, start: &IrqRow) -> Served {
         ns: row.ns,
         own: row.own.into(),
         own_ns: row.own_ns,
+        entry_ns: row.entry_ns,
     };
     of(now).since(of(start))
 }

@@ -352,6 +352,10 @@ fn choose_interrupts(
     let soft = Some(SOFTIRQS).filter(traced);
     progs.softirq_in.set_autoload(soft.is_some());
     progs.softirq_out.set_autoload(soft.is_some());
+    // Elsewhere than on x86 the two kinds are not told apart.
+    let gauged = hard.contains(&LOCAL_TIMER);
+    progs.gauge_in.set_autoload(gauged);
+    progs.gauge_out.set_autoload(gauged);
     Interrupts(hard)
 }
 
@@ -416,11 +420,42 @@ const VECTORS: [Pair; 5] = [
     ("call_function_single_entry", "call_function_single_exit"),
     ("irq_work_entry", "irq_work_exit"),
 ];
+/// Calls of other CPUs: of several at once, and of one.
+const CROSS_CALLS: [Pair; 2] = [
+    ("call_function_entry", "call_function_exit"),
+    ("call_function_single_entry", "call_function_single_exit"),
+];
 const HANDLERS: Pair = ("irq_handler_entry", "irq_handler_exit");
 const SOFTIRQS: Pair = ("softirq_entry", "softirq_exit");
 
 /// The hardware interrupts that have tracepoints.
 pub(super) struct Interrupts(Vec<Pair>);
+
+/// Interrupts by which it is measured what entering one takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gauged {
+    /// Of a timer.
+    Timer,
+    /// Calls of another CPU.
+    Calls,
+}
+
+impl Interrupts {
+    /// Attaches the programs that time one thread's interrupts of a kind; nothing where the kernel does not trace these.
+    pub fn attach_gauge(&self, progs: &EngineProgs<'_>, gauged: Gauged) -> Result<Vec<Link>> {
+        let pairs: Vec<Pair> = match gauged {
+            Gauged::Timer => vec![LOCAL_TIMER],
+            Gauged::Calls => CROSS_CALLS.to_vec(),
+        };
+        if !pairs.iter().all(|pair| self.0.contains(pair)) {
+            return Ok(Vec::new());
+        }
+        let (begins, ends): (Vec<&str>, Vec<&str>) = pairs.into_iter().unzip();
+        let mut links = load::attach_to(&progs.gauge_out, &ends)?;
+        links.extend(load::attach_to(&progs.gauge_in, &begins)?);
+        Ok(links)
+    }
+}
 
 /// Attaches a program that does nothing to switches.
 pub(super) fn attach_nothing(progs: &EngineProgs<'_>) -> Result<Vec<Link>> {

@@ -12,6 +12,7 @@ mod calibrate;
 mod config;
 mod contentions;
 mod counted;
+mod entering;
 mod events;
 mod first_waits;
 mod functions;
@@ -197,6 +198,7 @@ impl Engine {
         if let Some(bss) = &mut skel.maps.bss_data {
             (bss.switch_ns, bss.wake_ns) = (around.switch as u64, around.wake as u64);
         }
+        entering::measure(&mut skel, &interrupts)?;
         // Before the first thread comes.
         let mut tenants = Tenants::open(&skel, cpus)?;
         tenants.iter_mut().try_for_each(|tenants| tenants.offer(&mut skel))?;

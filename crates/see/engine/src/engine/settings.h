@@ -55,6 +55,17 @@ __u32 look_weight;			/* a look of the leader in a window stands for this many */
 __u64 switch_ns;			/* ns that the kernel takes to call the program at a switch, and those at a wake-up */
 __u64 wake_ns;
 
+/*
+ * ns from the moment at which an interrupt stops what runs to its handler: of the CPU's own timer, and of others. A virtual CPU leaves
+ * its guest meanwhile. 0: not known.
+ */
+__u64 timer_entry_ns;
+__u64 call_entry_ns;
+__u32 gauge_tid;			/* the thread of ncpu by which they are measured; 0: none */
+__u32 gauge_hits;			/* interrupts that it met */
+__u64 gauge_at;				/* ns, when the handler of the last began, and how long it took */
+__u64 gauge_ns;
+
 struct tenant_event tenant_events; /* as the one below */
 struct request_event slow_requests; /* as the one below */
 struct exit_event exits; /* never written: by it the skeleton knows the record's layout */

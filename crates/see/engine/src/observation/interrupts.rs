@@ -62,6 +62,7 @@ impl Interrupts {
                 seconds: Some(served.ns as f64 / 1e9),
                 own: Some(served.own),
                 own_seconds: Some(served.own_ns as f64 / 1e9),
+                entry_seconds: Some(served.entry_ns as f64 / 1e9),
             });
         }
         rows.finish()
@@ -87,7 +88,8 @@ mod tests {
     #[test]
     fn an_interval_has_what_came_in_it_and_few_rows() {
         let timer = Source::Kind(InterruptKind::Timer);
-        let served = |n: u64| Served { count: n, ns: 1000 * n, own: 2 * n, own_ns: 3000 * n };
+        let served =
+            |n: u64| Served { count: n, ns: 1000 * n, own: 2 * n, own_ns: 3000 * n, entry_ns: 500 * n };
         let before = BTreeMap::from([(timer, served(10)), (Source::Softirq("NET_RX"), served(4))]);
         let mut now = BTreeMap::from([(timer, served(15)), (Source::Softirq("NET_RX"), served(4))]);
         now.extend((0..100).map(|n| (Source::Device(Some(5000 + n)), served(u64::from(n) + 1))));
@@ -96,7 +98,7 @@ mod tests {
         assert_eq!(rows.len(), 1 + DEVICES + 1);
         assert_eq!(rows.kind.get(0), Some(InterruptKind::Timer));
         assert_eq!((rows.count.get(0), rows.own.get(0)), (Some(5), Some(10)));
-        assert_eq!(rows.seconds.get(0), Some(5e-6));
+        assert_eq!((rows.seconds.get(0), rows.entry_seconds.get(0)), (Some(5e-6), Some(2.5e-6)));
         let all: u64 = rows.rows().filter_map(|r| rows.count.get(r)).sum();
         assert_eq!(all, 5 + (1..=100).sum::<u64>());
         let largest = rows.rows().find(|&r| rows.kind.get(r) == Some(InterruptKind::Device));

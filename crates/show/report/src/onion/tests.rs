@@ -853,6 +853,11 @@ fn readers_and_writers_of_a_lock_have_callers_of_their_own() {
 
 /// The layer of interrupts where these were served in ten seconds: kind, name, count, seconds.
 fn interrupted(of: &[(ncpu_schema::InterruptKind, Option<&str>, u64, f64)]) -> Row {
+    interrupted_and_entered(of, 0.0)
+}
+
+/// The same where `entered` of the time of each passed before its handler.
+fn interrupted_and_entered(of: &[(ncpu_schema::InterruptKind, Option<&str>, u64, f64)], entered: f64) -> Row {
     let mut rows = ncpu_schema::interrupts::Rows::new();
     for (kind, name, count, seconds) in of {
         rows.push(ncpu_schema::interrupts::Row {
@@ -864,6 +869,7 @@ fn interrupted(of: &[(ncpu_schema::InterruptKind, Option<&str>, u64, f64)]) -> R
             seconds: Some(*seconds),
             own: Some(0),
             own_seconds: Some(0.0),
+            entry_seconds: Some(entered * *seconds),
         });
     }
     let mut cpu_time = cpu_time::Rows::new();
@@ -889,6 +895,11 @@ fn interrupts_are_told_by_kind_and_advised_by_what_they_are() {
         ticks.lines()[0],
         "timer 500/s of 100 us each (94 %), softirq NET_RX 8/s of 250 us each (4 %), device virtio0-input.0 (interrupt 24) 8/s of 125 us each (2 %)"
     );
+    // Of 0.1 s in 5000 interrupts, half.
+    let entered =
+        interrupted_and_entered(&[(Timer, None, 5000, 0.1), (Softirq, Some("TIMER"), 80, 0.02)], 0.5);
+    let line = &entered.lines()[0];
+    assert!(line.ends_with("; 10 us of each passes before its handler begins"), "{line}");
     assert!(ticks.remedy().contains("timers (500/s, ticks among them)"), "{}", ticks.remedy());
     for (of, word) in [
         // Queues are worth spreading only where there are interrupts to spread.

@@ -18,6 +18,7 @@ struct Kind {
     seconds: f64,
     own: u64,
     own_seconds: f64,
+    entry_seconds: f64,
 }
 
 /// Rows of the table by kind and name; empty for recordings that do not have it.
@@ -36,13 +37,22 @@ fn kinds(context: &Context<'_>) -> Vec<Kind> {
             (kind, ..) => kind.name().into(),
         };
         let at = all.iter().position(|k| k.name == name).unwrap_or_else(|| {
-            all.push(Kind { kind, name, count: 0, seconds: 0.0, own: 0, own_seconds: 0.0 });
+            all.push(Kind {
+                kind,
+                name,
+                count: 0,
+                seconds: 0.0,
+                own: 0,
+                own_seconds: 0.0,
+                entry_seconds: 0.0,
+            });
             all.len() - 1
         });
         all[at].count += t.count.get(row).unwrap_or(0);
         all[at].seconds += t.seconds.get(row).unwrap_or(0.0);
         all[at].own += t.own.get(row).unwrap_or(0);
         all[at].own_seconds += t.own_seconds.get(row).unwrap_or(0.0);
+        all[at].entry_seconds += t.entry_seconds.get(row).unwrap_or(0.0);
     }
     all
 }
@@ -65,13 +75,26 @@ pub(super) fn by_kind(context: &Context<'_>) -> Evidence {
     }
     all.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     let total: f64 = all.iter().map(|k| k.seconds).sum::<f64>().max(f64::MIN_POSITIVE);
+    let entering = entering(&all);
     let interrupts = all.into_iter().take(KINDS).map(|k| Interrupt {
         per_second: rate(context, k.count),
         each: Seconds(k.seconds / k.count.max(1) as f64),
         share: Share(k.seconds / total),
         name: k.name,
     });
-    Interrupts { interrupts: interrupts.collect() }.into()
+    Interrupts { interrupts: interrupts.collect(), entering }.into()
+}
+
+/// From this part of the time of interrupts on, entering them is worth a word.
+const MOSTLY_ENTERED: f64 = 0.3;
+
+/// What one interrupt takes before its handler begins, where that is much of the time of all of them.
+fn entering(all: &[Kind]) -> Option<Seconds> {
+    let hard = || all.iter().filter(|k| k.kind != InterruptKind::Softirq);
+    let entered: f64 = hard().map(|k| k.entry_seconds).sum();
+    let seconds: f64 = all.iter().map(|k| k.seconds + k.own_seconds).sum();
+    let count = total(hard().map(|k| k.count + k.own));
+    (count > 0 && entered > MOSTLY_ENTERED * seconds).then(|| Seconds(entered / count as f64))
 }
 
 impl fmt::Display for Interrupts {
@@ -80,7 +103,11 @@ impl fmt::Display for Interrupts {
             let (rate, each) = (i.per_second.0, length(i.each.0));
             format!("{} {rate:.0}/s of {each} each ({:.0} %)", i.name, i.share.percent())
         };
-        f.write_str(&self.interrupts.iter().map(words).collect::<Vec<_>>().join(", "))
+        f.write_str(&self.interrupts.iter().map(words).collect::<Vec<_>>().join(", "))?;
+        match &self.entering {
+            Some(each) => write!(f, "; {} of each passes before its handler begins", length(each.0)),
+            None => Ok(()),
+        }
     }
 }
 

@@ -528,6 +528,8 @@ kinds! {
     Interrupts = "interrupts" {
         /// longest first
         interrupts: Vec<Interrupt>,
+        /// what passes before the handler of each begins, where that is much of their time
+        entering: Option<Seconds>,
     }
     /// Interrupts in all, of recordings that do not tell kinds apart
     InterruptRates = "interrupt-rates" {

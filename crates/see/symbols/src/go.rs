@@ -30,8 +30,11 @@ const MAX_FUNCTIONS: u64 = 4 << 20;
 const MAX_PLACES: usize = 64;
 /// The depth of nested inlined calls; the compiler's budget ends sooner.
 const DEEPEST: usize = 64;
-/// Bytes read of a function's table from addresses to calls.
+/// Bytes read of a function's table from addresses to calls, by all look-ups for one address.
 const MAX_STEPS: usize = 1 << 18;
+/// Bytes of it that are read at first, and at most at once.
+const STEPS_FIRST: usize = 256;
+const STEPS_AT_ONCE: usize = 1 << 14;
 /// Bytes of a section that are searched for the module's data, or names.
 const MAX_DATA: u64 = 64 << 20;
 /// Bytes read at once.
@@ -176,8 +179,9 @@ impl Go {
         if table == 0 || calls == u32::MAX {
             return None;
         }
-        let mut names = Vec::new();
-        while let Some(call) = self.value(table, place).and_then(|value| u64::try_from(value).ok()) {
+        let (mut names, mut left) = (Vec::new(), MAX_STEPS);
+        while let Some(call) = self.value(table, place, &mut left).and_then(|value| u64::try_from(value).ok())
+        {
             let at = u64::from(calls) + call.checked_mul(CALL)?;
             names.push(self.name(self.u32_at(tree, at + 4)?)?);
             place = self.u32_at(tree, at + 8)?;
@@ -188,10 +192,11 @@ impl Go {
         Some(names)
     }
 
-    /// The value that a step table has at a place of its function: -1 except for inlined code.
-    fn value(&self, table: u32, place: u32) -> Option<i32> {
-        let mut steps =
-            Steps { go: self, at: self.steps.start + u64::from(table), bytes: Vec::new(), used: 0 };
+    /// The value that a step table has at a place of its function: -1 except for inlined code. `left` are the
+    /// bytes that may still be read.
+    fn value(&self, table: u32, place: u32, left: &mut usize) -> Option<i32> {
+        let at = self.steps.start + u64::from(table);
+        let mut steps = Steps { go: self, at, bytes: Vec::new(), used: 0, left };
         let (mut value, mut end, mut first) = (-1i32, 0u64, true);
         loop {
             let change = steps.number()?;
@@ -263,6 +268,8 @@ struct Steps<'a> {
     at: u64,
     bytes: Vec<u8>,
     used: usize,
+    /// Bytes that may still be read.
+    left: &'a mut usize,
 }
 
 impl Steps<'_> {
@@ -281,11 +288,11 @@ impl Steps<'_> {
     fn byte(&mut self) -> Option<u8> {
         if self.used == self.bytes.len() {
             let begin = self.at + self.used as u64;
-            let left = self.go.steps.end.checked_sub(begin).filter(|left| *left > 0)?;
-            let more = usize::try_from(left).map_or(256, |left| left.min(256));
-            if self.used + more > MAX_STEPS {
-                return None;
-            }
+            let rest = self.go.steps.end.checked_sub(begin).filter(|rest| *rest > 0)?;
+            // Most tables are short.
+            let part = self.used.clamp(STEPS_FIRST, STEPS_AT_ONCE);
+            let more = usize::try_from(rest).map_or(part, |rest| rest.min(part));
+            *self.left = self.left.checked_sub(more)?;
             self.bytes.resize(self.used + more, 0);
             self.go.file.read_exact_at(&mut self.bytes[self.used..], begin).ok()?;
         }

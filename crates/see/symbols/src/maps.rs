@@ -44,6 +44,8 @@ pub struct ProcMaps {
     /// Whether the processes run on this machine: any user may have made their files.
     live: bool,
     processes: HashMap<u32, Vec<Arc<Image>>>,
+    /// The users of these processes.
+    owners: HashMap<u32, Whose>,
     order: VecDeque<u32>,
     /// Mappings of all images; shared ones are counted in each.
     mappings: usize,
@@ -100,6 +102,7 @@ impl ProcMaps {
             live: root == Path::new("/"),
             proc,
             processes: HashMap::new(),
+            owners: HashMap::new(),
             order: VecDeque::new(),
             mappings: 0,
             files: Vec::new(),
@@ -132,15 +135,16 @@ impl ProcMaps {
                 break;
             }
         }
-        self.note_image(tgid, image)
+        self.note_image(tgid, image, whose)
     }
 
     /// Uses the mappings of a process that may have ended, from the text of its `maps`, in this mount
     /// namespace.
     pub fn note_maps(&mut self, tgid: u32, text: &[u8]) -> bool {
         let mut image = Vec::new();
-        self.note_lines(tgid, text, Whose::process(&self.proc.join(tgid.to_string()), tgid), &mut image);
-        self.note_image(tgid, image)
+        let whose = Whose::process(&self.proc.join(tgid.to_string()), tgid);
+        self.note_lines(tgid, text, whose, &mut image);
+        self.note_image(tgid, image, whose)
     }
 
     fn note_lines(&mut self, tgid: u32, text: &[u8], whose: Whose, image: &mut Vec<Mapping>) {
@@ -151,10 +155,11 @@ impl ProcMaps {
         }
     }
 
-    fn note_image(&mut self, tgid: u32, image: Vec<Mapping>) -> bool {
+    fn note_image(&mut self, tgid: u32, image: Vec<Mapping>, whose: Whose) -> bool {
         if image.is_empty() {
             return false;
         }
+        self.owners.insert(tgid, whose);
         let image = Arc::new(Image(image.into()));
         let images = self.images(tgid);
         let before = mappings(images);
@@ -209,6 +214,7 @@ impl ProcMaps {
     /// ([`crate::User::forget`]).
     pub fn forget(&mut self) {
         self.processes = HashMap::new();
+        self.owners = HashMap::new();
         self.order = VecDeque::new();
         self.mappings = 0;
         self.files = Vec::new();
@@ -235,6 +241,11 @@ impl ProcMaps {
     /// Whether `tgid` is known.
     pub fn knows(&self, tgid: u32) -> bool {
         self.processes.contains_key(&tgid)
+    }
+
+    /// The user of a process, as noted, to whom the time that its data take is charged.
+    pub(crate) fn whose(&self, tgid: u32) -> Whose {
+        self.owners.get(&tgid).copied().unwrap_or(Whose::OWN)
     }
 
     /// The file and the offset in it that `addr` maps, in the newest image that maps it.
@@ -389,6 +400,7 @@ impl ProcMaps {
     fn forget_oldest(&mut self) {
         if let Some(oldest) = self.order.pop_front() {
             let images = self.processes.remove(&oldest).unwrap_or_default();
+            self.owners.remove(&oldest);
             self.mappings -= mappings(&images);
         }
     }

@@ -11,7 +11,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ncpu_files::reader::Source;
+use ncpu_files::reader::{Source, charge_names, may_name};
 
 use crate::elf::{Segments, named_symbols};
 use crate::maps::ProcMaps;
@@ -248,9 +248,15 @@ impl Pythons {
         if let Some(name) = self.names.get(&(tgid, code)) {
             return name.clone();
         }
+        let whose = maps.whose(tgid);
+        if !may_name(whose) {
+            return None;
+        }
+        let began = Instant::now();
         let memory = memory.get_or_insert_with(|| maps.memory(tgid)).as_ref();
         let name: Option<Arc<str>> =
             memory.and_then(|memory| describe(memory, code, process)).map(Into::into);
+        charge_names(whose, began.elapsed());
         self.names.insert((tgid, code), name.clone());
         name
     }

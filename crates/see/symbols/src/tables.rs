@@ -27,8 +27,11 @@ const MAX_ENTRIES: usize = 1 << 14;
 const SMALL: usize = 32 << 10;
 /// Bytes read at once.
 const PAGE: usize = 4096;
-/// The most bytes of the entries for one function; no real one is longer.
+/// The most bytes of the entry of one function, and of the common part of entries; no real one is longer.
 const MAX_ENTRY: usize = 1 << 16;
+const MAX_COMMON: usize = 1 << 12;
+/// The most bytes of all entries of a table without an index, each with its common part.
+const MAX_FOLLOWED: usize = 8 << 20;
 
 /// A file's unwind tables, at its link-time addresses.
 pub(crate) struct Tables {
@@ -150,15 +153,33 @@ impl Tables {
         let entry = entry(index, rows, *at, address, &mut read).and_then(|entry| entry.checked_sub(*from));
         let Some(entry) = entry.and_then(|e| usize::try_from(e).ok()) else { return Some(read) };
         read += frame.need(entry, 8).unwrap_or(0);
-        read += word(frame, entry).and_then(|own| frame.need(entry, entry_length(own))).unwrap_or(0);
-        // The common part of entries: its distance before the second word.
-        let common = word(frame, entry + 4).and_then(|back| (entry + 4).checked_sub(back as usize));
-        if let Some(common) = common {
+        if let Some(common) = common_part(frame, entry) {
             read += frame.need(common, 4).unwrap_or(0);
-            read += word(frame, common).and_then(|n| frame.need(common, entry_length(n))).unwrap_or(0);
+        }
+        let (own, common) = lengths(frame, entry)?;
+        read += frame.need(entry, own).unwrap_or(0);
+        if let Some((common, length)) = common {
+            read += frame.need(common, length).unwrap_or(0);
         }
         ends(frame, entry).then_some(read)
     }
+}
+
+/// The place of the common part of an entry: its distance before the second word.
+fn common_part(frame: &[u8], entry: usize) -> Option<usize> {
+    word(frame, entry + 4).and_then(|back| (entry + 4).checked_sub(back as usize))
+}
+
+/// The length of an entry, and the place and length of its common part; `None` if one is longer than any real
+/// one. Outside the table the length is 0.
+fn lengths(frame: &[u8], entry: usize) -> Option<(usize, Option<(usize, usize)>)> {
+    let length = |at: usize, most: usize| match word(frame, at) {
+        Some(length) => Some((length as usize).saturating_add(4)).filter(|length| *length <= most),
+        None => Some(0),
+    };
+    let own = length(entry, MAX_ENTRY)?;
+    let Some(common) = common_part(frame, entry) else { return Some((own, None)) };
+    Some((own, Some((common, length(common, MAX_COMMON)?))))
 }
 
 /// Whether following the entry at a place of a table must end: its expressions, and those of its common part,
@@ -189,28 +210,35 @@ fn ends(frame: &[u8], entry: usize) -> bool {
     !jumps(entry.instructions(&section, &bases)) && !jumps(entry.cie().instructions(&section, &bases))
 }
 
-/// Whether this holds for all entries of a table.
+/// Whether this holds for all entries of a table, and they are no longer than real ones. Entries may share a
+/// common part, which is followed for each.
 fn all_end(frame: &[u8]) -> bool {
     let (section, bases) = (EhFrame::new(frame, LittleEndian), BaseAddresses::default().set_eh_frame(0));
     let mut entries = section.entries(&bases);
+    let mut left = MAX_FOLLOWED;
     for _ in 0..MAX_ENTRIES {
         match entries.next() {
             Ok(Some(gimli::CieOrFde::Fde(entry))) => {
+                let followed = lengths(frame, entry.offset());
+                let followed = followed.map(|(own, common)| own + common.map_or(0, |(_, length)| length));
+                let Some(rest) = followed.and_then(|followed| left.checked_sub(followed)) else {
+                    return false;
+                };
+                left = rest;
                 if !ends(frame, entry.offset()) {
                     return false;
                 }
             }
-            Ok(Some(gimli::CieOrFde::Cie(_))) => {}
+            // A long one takes long each time that one is read.
+            Ok(Some(gimli::CieOrFde::Cie(common))) => {
+                if common.entry_len() > MAX_COMMON {
+                    return false;
+                }
+            }
             Ok(None) | Err(_) => return true,
         }
     }
     false
-}
-
-/// The length of an entry, from its first word. Entries of more than 4 GiB are not read, and end the
-/// unwinding.
-fn entry_length(first: u32) -> usize {
-    (first as usize).saturating_add(4).min(MAX_ENTRY)
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {

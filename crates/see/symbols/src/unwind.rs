@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
+use ncpu_files::reader::Whose;
 
 use crate::hotspot::{Frame, Machines};
 use crate::maps::ProcMaps;
@@ -26,6 +27,9 @@ const ENTRY: u64 = 1 << 10;
 /// large program take about 20 ms once.
 const MAX_SPENT: Duration = Duration::from_millis(300);
 const PERIOD: Duration = Duration::from_secs(5);
+/// The same for all processes of a user, which may begin ever new ones, and for all users.
+const MAX_SPENT_OF_USER: Duration = Duration::from_millis(900);
+const MAX_SPENT_OF_ALL: Duration = Duration::from_millis(2000);
 /// The most frames of a stack.
 const MAX_FRAMES: usize = 128;
 
@@ -68,29 +72,37 @@ pub struct Unwinding {
     spent: Spent,
 }
 
-/// The time spent on the stacks of each process in a period: a program's tables may be made to take long.
+/// The time spent on the stacks of each process and user in a period: a program's tables may be made to take
+/// long.
 struct Spent {
     since: Instant,
     processes: HashMap<u32, Duration>,
+    users: HashMap<Whose, Duration>,
+    all: Duration,
 }
 
 impl Default for Spent {
     fn default() -> Spent {
-        Spent { since: Instant::now(), processes: HashMap::new() }
+        let (processes, users) = Default::default();
+        Spent { since: Instant::now(), processes, users, all: Duration::ZERO }
     }
 }
 
 impl Spent {
     /// Whether there is time left for another stack.
-    fn allow(&mut self, tgid: u32, now: Instant) -> bool {
+    fn allow(&mut self, tgid: u32, whose: Whose, now: Instant) -> bool {
         if now.duration_since(self.since) >= PERIOD {
-            *self = Spent { since: now, processes: HashMap::new() };
+            *self = Spent { since: now, ..Spent::default() };
         }
         self.processes.get(&tgid).is_none_or(|spent| *spent < MAX_SPENT)
+            && self.users.get(&whose).is_none_or(|spent| *spent < MAX_SPENT_OF_USER)
+            && self.all < MAX_SPENT_OF_ALL
     }
 
-    fn add(&mut self, tgid: u32, took: Duration) {
+    fn add(&mut self, tgid: u32, whose: Whose, took: Duration) {
         *self.processes.entry(tgid).or_default() += took;
+        *self.users.entry(whose).or_default() += took;
+        self.all += took;
     }
 }
 
@@ -168,8 +180,8 @@ impl Unwinding {
         if !maps.knows(tgid) {
             maps.note_process(tgid);
         }
-        let began = Instant::now();
-        if !self.spent.allow(tgid, began) {
+        let (began, whose) = (Instant::now(), maps.whose(tgid));
+        if !self.spent.allow(tgid, whose, began) {
             return Unwound { frames: vec![copy.regs[0]], ..Unwound::default() };
         }
         let (unwound, unknown) = self.attempt(maps, tgid, copy);
@@ -178,7 +190,7 @@ impl Unwinding {
             true => self.attempt(maps, tgid, copy).0,
             false => unwound,
         };
-        self.spent.add(tgid, began.elapsed());
+        self.spent.add(tgid, whose, began.elapsed());
         unwound
     }
 
@@ -259,13 +271,19 @@ impl Unwinding {
         if frames.iter().any(|&ip| ip < 1 << 63 && maps.find(tgid, ip.saturating_sub(1)).is_none()) {
             maps.note_again(tgid);
         }
+        let (began, whose) = (Instant::now(), maps.whose(tgid));
         let Some(java) = self.machines.machine_of(maps, tgid) else { return Vec::new() };
+        if !self.spent.allow(tgid, whose, began) {
+            return Vec::new();
+        }
         let mut of = |(i, &ip): (usize, &u64)| {
             let held = java.holds(ip.checked_sub(u64::from(i > 0))?);
             let functions = held.then(|| java.functions(ip, i == 0, None))?;
             (!functions.is_empty()).then_some((i, functions))
         };
-        frames.iter().enumerate().filter_map(&mut of).collect()
+        let found = frames.iter().enumerate().filter_map(&mut of).collect();
+        self.spent.add(tgid, whose, began.elapsed());
+        found
     }
 
     /// Drops unwind tables, some of which may have served programs that ended long ago. Needed ones are read
@@ -431,6 +449,27 @@ mod tests {
         let nonsense = Copied { regs: [8, 16, 24, 0], ..copy };
         let unwound = unwinding.unwind(&mut maps, std::process::id(), &nonsense);
         assert_eq!((unwound.frames, unwound.whole), (vec![8], false));
+    }
+
+    #[test]
+    fn a_user_who_begins_ever_new_processes_has_one_share() {
+        let (mut spent, now) = (Spent::default(), Instant::now());
+        let user = |pid: u32| Whose::process(Path::new("/nonexistent"), pid);
+        let one = Duration::from_millis(50);
+        let spend = |spent: &mut Spent, pids: std::ops::Range<u32>, whose| {
+            pids.take_while(|&pid| {
+                spent.add(pid, whose, one);
+                spent.allow(pid + 1, whose, now)
+            })
+            .count()
+        };
+        assert_eq!(spend(&mut spent, 0..100, user(1)), 17);
+        assert!(spent.allow(200, user(2), now));
+        spend(&mut spent, 200..300, user(2));
+        assert!(spent.allow(400, user(3), now));
+        spend(&mut spent, 400..500, user(3));
+        assert!(!spent.allow(600, user(4), now) && spent.all <= MAX_SPENT_OF_ALL + one);
+        assert!(spent.allow(600, user(1), now + PERIOD));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{Input, Symbolizer};
-use ncpu_files::reader::{Source as File, Whose};
+use ncpu_files::reader::{Source as File, Whose, charge_names, may_name};
 
 use crate::debug_file::debug_file;
 use crate::demangle::shown;
@@ -33,8 +33,15 @@ const MAX_NAME_BYTES: usize = 4 << 20;
 const MAX_GENERATED_BYTES: usize = 16 << 20;
 /// The time before a file that could not be opened is tried again.
 const AGAIN: Duration = Duration::from_secs(10);
-/// The most bytes of a file with debug information that lines are read from, and of its compressed contents.
+/// The most bytes of all files with debug information that lines are read from, and of a file's compressed
+/// contents.
 const MAX_LINES: u64 = 512 << 20;
+/// The most bytes of the lines of one unit, each of which may become a row of 32 bytes, and of all its
+/// compressed lines.
+const MAX_LINES_OF_UNIT: u64 = 4 << 20;
+const MAX_COMPRESSED_LINES: u64 = 16 << 20;
+/// The most units of a file.
+const MAX_UNITS: usize = 1 << 16;
 /// The most sections of such a file, and bytes of their names.
 const MAX_SECTIONS: usize = 1 << 12;
 const MAX_SECTION_NAME: usize = 200;
@@ -74,6 +81,8 @@ pub struct User {
     generated: HashMap<u32, Generated>,
     /// Made when the first line is looked up: it reads DWARF.
     lines: Option<Symbolizer>,
+    /// Bytes of the copies of files that it reads.
+    copied: u64,
     unknown: Arc<str>,
     /// Files with more symbols than the limit.
     too_large: BTreeMap<PathBuf, u64>,
@@ -188,6 +197,7 @@ impl User {
             aged: 0,
             generated: HashMap::new(),
             lines: None,
+            copied: 0,
             unknown: "[unknown]".into(),
             too_large: BTreeMap::new(),
         }
@@ -218,10 +228,11 @@ impl User {
                 wanted.entry(file).or_default().push(offset);
             }
         }
+        let whose = maps.whose(tgid);
         for (file, mut offsets) in wanted {
             offsets.sort_unstable();
             offsets.dedup();
-            self.resolve(maps, file, &offsets);
+            self.resolve(maps, file, &offsets, whose);
         }
         let (names, generated) = (&self.names, &mut self.generated);
         let name = |(place, &addr): (&Option<(u32, u64)>, &u64)| {
@@ -330,13 +341,25 @@ impl User {
     /// The source line of `addr`, as `file.c:12`; `None` without debug information.
     pub fn source_line(&mut self, maps: &ProcMaps, tgid: u32, addr: u64) -> Option<String> {
         let (file, offset) = maps.find(tgid, addr)?;
+        let left = MAX_LINES.saturating_sub(self.copied);
         let program = self.program(maps, file)?;
         let address = program.segments.address(offset)?;
+        let whose = program.source(maps, file).filter(File::may_read)?;
+        let began = Instant::now();
         if program.copy.is_none() {
-            let source = program.source(maps, file)?;
-            program.copy = Some(private_copy(&source));
+            let copy = private_copy(&whose, left);
+            let size = copy.as_ref().map_or(0, |_| whose.size());
+            program.copy = Some(copy);
+            self.copied += size;
         }
-        let copy = program.copy.as_ref()?.as_ref()?;
+        let found = self.line_in_copy(file, address);
+        whose.charge(began.elapsed());
+        found
+    }
+
+    /// The same from the copy of a file.
+    fn line_in_copy(&mut self, file: u32, address: u64) -> Option<String> {
+        let copy = self.files.get(&file)?.copy.as_ref()?.as_ref()?;
         let source = Source::Elf(Elf::new(format!("/proc/self/fd/{}", copy.as_raw_fd())));
         let lines = self.lines.get_or_insert_with(|| {
             Symbolizer::builder()
@@ -405,8 +428,8 @@ impl User {
             .and_then(|p| if what == What::Functions { &p.functions } else { &p.variables }.table.as_ref()))
     }
 
-    /// Names offsets of one file.
-    fn resolve(&mut self, maps: &ProcMaps, file: u32, offsets: &[u64]) {
+    /// Names offsets of one file while `whose` has time left; the rest are named when they are seen again.
+    fn resolve(&mut self, maps: &ProcMaps, file: u32, offsets: &[u64], whose: Whose) {
         let Some(program) = self.program(maps, file).filter(|program| program.again.is_none()) else {
             return;
         };
@@ -415,6 +438,12 @@ impl User {
         let mut starts = std::mem::replace(&mut self.starts, Recent::new(1));
         let mut bytes = 0;
         let table = self.symbols(maps, file, What::Functions);
+        // Address by address: one of a hostile program may take long.
+        let mut began = Instant::now();
+        let mut in_time = || {
+            charge_names(whose, std::mem::replace(&mut began, Instant::now()).elapsed());
+            may_name(whose)
+        };
         let names: Option<Vec<_>> = table.ok().map(|table| {
             let mut name = |address: Option<u64>| {
                 let (address, table) = (address?, table?);
@@ -427,23 +456,24 @@ impl User {
                 starts.insert(start, name.clone());
                 Some(name)
             };
-            addresses.iter().map(|&at| name(at).unwrap_or_else(|| unknown.clone())).collect()
+            let named = addresses.iter().take_while(|_| in_time());
+            named.map(|&at| name(at).unwrap_or_else(|| unknown.clone())).collect()
         });
         self.starts = starts;
         let Some(names) = names else { return };
         let Some(program) = self.files.get(&file) else { return };
-        let known: Vec<Name> = addresses
-            .into_iter()
-            .zip(names)
-            .map(|(address, function)| {
-                let found = program.go.as_ref().and_then(|go| go.lookup(address?));
-                let inlined = found.as_ref().map(|f| f.inlined.clone()).filter(|i| !i.is_empty());
-                match found.filter(|_| function == program.unknown) {
-                    Some(found) => Name { function: found.name, inlined },
-                    None => Name { function, inlined },
-                }
-            })
-            .collect();
+        let mut known: Vec<Name> = Vec::with_capacity(names.len());
+        for (address, function) in addresses.into_iter().zip(names) {
+            if program.go.is_some() && !in_time() {
+                break;
+            }
+            let found = program.go.as_ref().and_then(|go| go.lookup(address?));
+            let inlined = found.as_ref().map(|f| f.inlined.clone()).filter(|i| !i.is_empty());
+            known.push(match found.filter(|_| function == program.unknown) {
+                Some(found) => Name { function: found.name, inlined },
+                None => Name { function, inlined },
+            });
+        }
         for (&offset, name) in offsets.iter().zip(known) {
             self.inlined |= name.inlined.is_some();
             // For Go each one is a separate text.
@@ -462,7 +492,7 @@ impl User {
     /// Drops the data of files, whose numbers are reassigned ([`ProcMaps::forget`]), and of processes.
     pub fn forget(&mut self) {
         self.files.clear();
-        (self.kept, self.bytes, self.go) = (0, 0, 0);
+        (self.kept, self.bytes, self.go, self.copied) = (0, 0, 0, 0);
         self.names.clear();
         self.starts.clear();
         self.generated.clear();
@@ -491,7 +521,7 @@ impl User {
     fn trim(&mut self) {
         if self.files.len() > MAX_KNOWN || self.go > MAX_FILES {
             self.files.clear();
-            (self.kept, self.bytes, self.go) = (0, 0, 0);
+            (self.kept, self.bytes, self.go, self.copied) = (0, 0, 0, 0);
             self.lines = None;
         } else if self.kept > MAX_FILES || self.bytes > KEPT {
             self.drop_oldest();
@@ -581,13 +611,10 @@ impl Program {
     }
 }
 
-/// A copy of a file in memory, which no other process can truncate while it is mapped; `None` if it is too
-/// large, or declares a larger unpacked size.
-fn private_copy(file: &File) -> Option<std::fs::File> {
-    if file.size() > MAX_LINES
-        || file.size() > file.on_disk().saturating_mul(8)
-        || unpacked(file)? > MAX_LINES
-    {
+/// A copy of a file in memory, which no other process can truncate while it is mapped; `None` if it is larger
+/// than `most`, or would take much more when it is parsed.
+fn private_copy(file: &File, most: u64) -> Option<std::fs::File> {
+    if file.size() > most || file.size() > file.on_disk().saturating_mul(8) || unpacked(file)? > MAX_LINES {
         return None;
     }
     // SAFETY: a new descriptor, which nothing else owns.
@@ -605,7 +632,7 @@ fn private_copy(file: &File) -> Option<std::fs::File> {
 }
 
 /// Bytes of all compressed sections of a file, unpacked; `None` for a file with sections that no compiler
-/// makes, at which the reader of debug information would not end.
+/// makes, for which the reader of debug information would take minutes or gigabytes.
 fn unpacked(file: &File) -> Option<u64> {
     use object::read::elf::{CompressionHeader, FileHeader, SectionHeader};
     let bounded = crate::bounded::Bounded::new(file);
@@ -616,6 +643,24 @@ fn unpacked(file: &File) -> Option<u64> {
     if sections.len() > MAX_SECTIONS || !sections.iter().all(named) {
         return None;
     }
+    for section in sections.iter() {
+        if !sections.section_name(endian, section).is_ok_and(|name| name == b".debug_line") {
+            continue;
+        }
+        let (begin, size) = (section.sh_offset(endian), section.sh_size(endian));
+        let fits = match section.sh_flags(endian).contains(object::elf::SHF_COMPRESSED) {
+            true => {
+                use object::ReadRef;
+                let header: &object::elf::CompressionHeader64<object::Endianness> =
+                    (&bounded).read_at(begin).ok()?;
+                header.ch_size(endian) <= MAX_COMPRESSED_LINES
+            }
+            false => have_small_units(file, begin, begin.checked_add(size)?),
+        };
+        if !fits {
+            return None;
+        }
+    }
     let compressed = sections.iter().filter(|s| s.sh_flags(endian).contains(object::elf::SHF_COMPRESSED));
     let mut sizes = compressed.map(|s| {
         use object::ReadRef;
@@ -624,6 +669,24 @@ fn unpacked(file: &File) -> Option<u64> {
         Some(header.ch_size(endian))
     });
     sizes.try_fold(0u64, |sum, size| sum.checked_add(size?))
+}
+
+/// Whether the units of a section of lines, each of which begins with its length, are as small as compilers
+/// make them.
+fn have_small_units(file: &File, mut at: u64, end: u64) -> bool {
+    for _ in 0..MAX_UNITS {
+        let mut length = [0; 4];
+        // The reader of debug information stops here, too.
+        if at >= end || file.read_exact_at(&mut length, at).is_err() {
+            return true;
+        }
+        let length = u64::from(u32::from_ne_bytes(length));
+        if length > MAX_LINES_OF_UNIT {
+            return false;
+        }
+        at = at.saturating_add(4 + length);
+    }
+    false
 }
 
 #[cfg(test)]

@@ -77,7 +77,8 @@ fn read_all(path: &Path) {
     let text = format!("400000-500000 r-xp 00000000 fe:00 11 {}\n", path.display());
     assert!(maps.note_maps(1, text.as_bytes()));
     let mut user = User::new();
-    assert_eq!(user.symbolize(&mut maps, 1, &[0x40_1000, 0x40_1010]).len(), 2);
+    let stack: Vec<u64> = (0x40_1000..0x40_1080).collect();
+    assert_eq!(user.symbolize(&mut maps, 1, &stack).len(), stack.len());
     user.variable(&maps, 1, 0x40_1000);
     user.source_line(&maps, 1, 0x40_1000);
     let copy = Copied {
@@ -200,5 +201,136 @@ fn unwind_tables_that_jump_are_not_followed() {
     let parts = [(0x2800, names), (frame, data), (index, head)];
     for sections in [&whole[..], &whole[..3]] {
         within_bounds("unwind-tables", 1 << 20, sections, (1, sections.len() as u16), &parts);
+    }
+}
+
+/// A file of 12 MiB with these sections, whose contents lie at their addresses in it.
+fn named_sections(name: &str, parts: &[(&str, u64, Vec<u8>)]) {
+    let mut names = b"\0".to_vec();
+    let mut all = vec![Section::default(), Section::default()];
+    let mut bytes = Vec::new();
+    for (name, address, data) in parts {
+        let (start, size) = (names.len() as u32, data.len() as u64);
+        names.extend(name.as_bytes());
+        names.push(0);
+        all.push(Section {
+            name: start,
+            kind: 1,
+            address: *address,
+            offset: *address,
+            size,
+            ..Section::default()
+        });
+        bytes.push((*address, data.clone()));
+    }
+    all[1] = Section { kind: STRTAB, offset: 0x2800, size: names.len() as u64, ..Section::default() };
+    bytes.push((0x2800, names));
+    // Debug information in a file that is mostly holes is not read.
+    bytes.push((0x30_0000, vec![1; 1 << 20]));
+    within_bounds(name, 12 << 20, &all, (1, all.len() as u16), &bytes);
+}
+
+#[test]
+fn a_common_part_of_unwind_entries_is_not_followed_for_each() {
+    let frame = 0x1_0000u64;
+    for (augmentation, instructions) in
+        [(&b"zR\0"[..], 650_000), (&[&b"zR"[..], &[b'S'; 650_000], b"\0"].concat(), 0)]
+    {
+        let mut common =
+            [&[0, 0, 0, 0, 1], augmentation, &[1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1]].concat();
+        common.extend(std::iter::repeat_n([0x2e, 0], instructions / 2).flatten());
+        common.resize(common.len().next_multiple_of(4), 0);
+        let mut data = [&(common.len() as u32).to_le_bytes()[..], &common].concat();
+        for _ in 0..16_000 {
+            let start = data.len() as u64;
+            data.extend(16u32.to_le_bytes());
+            data.extend((start as u32 + 4).to_le_bytes());
+            data.extend((CODE.wrapping_sub(frame + start + 8) as i32).to_le_bytes());
+            data.extend(0x1000u32.to_le_bytes());
+            data.extend([0; 4]);
+        }
+        data.extend([0; 4]);
+        named_sections("common-part", &[(".eh_frame", frame, data)]);
+    }
+}
+
+#[test]
+fn go_tables_that_lead_in_circles_end() {
+    // Each step goes up to the one inlined call, and down again; the call is inlined into itself.
+    let (names, steps) = (72u64, 88u64);
+    let mut table = vec![0, 2, 0];
+    while table.len() < (256 << 10) - 64 {
+        table.extend([2, 0, 1, 0]);
+    }
+    table.extend([2, 0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0]);
+    let index = steps + table.len() as u64;
+    let words = |words: &[u32]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
+    let longs = |longs: &[u64]| longs.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
+    let functions = [
+        words(&[0, 16, 0x1000, 0]),
+        words(&[0, 1, 0, 0, 0, 0, 0, 3, 0, 0]),
+        vec![0, 0, 0, 4],
+        words(&[0, 0, 1, u32::MAX, u32::MAX, u32::MAX, 0]),
+    ];
+    let header = longs(&[1, 0, CODE, names, steps, steps, steps, index]);
+    let magic = vec![0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8];
+    let all = [magic, header, b"\0main.circle\0\0\0\0".to_vec(), table, functions.concat()].concat();
+    let (at, calls, data) = (0x1_0000u64, 0x8_0000u64, 0x9_0000u64);
+    let mut module = vec![0; 400];
+    for (place, value) in [(0, at), (160, CODE), (176, CODE), (320, calls)] {
+        module[place..place + 8].copy_from_slice(&longs(&[value]));
+    }
+    named_sections(
+        "circle",
+        &[
+            (".text", CODE, vec![0xeb, 0xfe]),
+            (".gopclntab", at, all),
+            (".rodata", calls, words(&[0, 1, 5, 0]).repeat(8)),
+            (".noptrdata", data, module),
+        ],
+    );
+}
+
+#[test]
+fn debug_information_that_nests_or_repeats_is_read_within_bounds() {
+    // Unit, function and inlined function, all with the code's range and with children.
+    let entry =
+        |code, tag: u8, more: &[u8]| [&[code, tag, 1][..], more, &[0x11, 1, 0x12, 6], &[0, 0]].concat();
+    let abbreviations = [
+        entry(1, 0x11, &[0x10, 0x17]),
+        entry(2, 0x2e, &[0x31, 0x13]),
+        entry(3, 0x1d, &[0x31, 0x13]),
+        vec![0],
+    ]
+    .concat();
+    let range = [&CODE.to_le_bytes()[..], &0x1000u32.to_le_bytes()].concat();
+    let unit = |depth: usize| {
+        let mut body = [&4u16.to_le_bytes()[..], &0u32.to_le_bytes(), &[8]].concat();
+        body.extend([&[1, 0, 0, 0, 0][..], &range].concat());
+        for code in std::iter::once(2).chain(std::iter::repeat_n(3, depth)) {
+            // The origin is the first function, and so itself.
+            body.extend([&[code][..], &28u32.to_le_bytes(), &range].concat());
+        }
+        [&(body.len() as u32).to_le_bytes()[..], &body].concat()
+    };
+    // A row for each byte.
+    let mut program = vec![1, 1, 1, 1, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1, 0];
+    program.extend([&b"x.c\0"[..], &[0, 0, 0, 0]].concat());
+    let head = program.len() as u32;
+    let mut lines = [&4u16.to_le_bytes()[..], &head.to_le_bytes()].concat();
+    lines.extend(&program[..]);
+    lines.extend([&[0, 9, 2][..], &CODE.to_le_bytes()].concat());
+    lines.resize(lines.len() + (6 << 20), 0x4b);
+    lines.extend([0, 1, 1]);
+    let lines = [&(lines.len() as u32).to_le_bytes()[..], &lines].concat();
+    for depth in [3, 50_000] {
+        named_sections(
+            "debug",
+            &[
+                (".debug_abbrev", 0x1_0000, abbreviations.clone()),
+                (".debug_info", 0x2_0000, unit(depth)),
+                (".debug_line", 0x40_0000, lines.clone()),
+            ],
+        );
     }
 }

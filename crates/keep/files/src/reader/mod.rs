@@ -242,6 +242,16 @@ fn is_roots(about: &Answer) -> bool {
     about.user == 0 && !is_remote(about) && about.system & 0xffff_ffff != OVERLAY
 }
 
+/// Whether a user has time left for more names of addresses.
+pub fn may_name(whose: Whose) -> bool {
+    state().times.allow_names(whose, Instant::now())
+}
+
+/// Charges a user with the time that names of addresses took.
+pub fn charge_names(whose: Whose, took: Duration) {
+    state().times.charge_names(whose, took, Instant::now());
+}
+
 /// Bytes of a file of `/proc` by its path, `most` of them.
 ///
 /// # Errors

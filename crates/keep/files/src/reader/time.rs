@@ -15,6 +15,9 @@ const WAIT_OF_ALL: Share = Share { at_once: 0.6, each_second: 0.1 };
 /// The same of the parsing of their files.
 const WORK_OF_ONE: Share = Share { at_once: 0.4, each_second: 0.05 };
 const WORK_OF_ALL: Share = Share { at_once: 0.6, each_second: 0.3 };
+/// The same of names for addresses of their processes: a program may use new addresses all the time.
+const NAMES_OF_ONE: Share = Share { at_once: 1.0, each_second: 0.25 };
+const NAMES_OF_ALL: Share = Share { at_once: 2.0, each_second: 0.5 };
 
 /// The same of answers that wait until the reader, or this program, has had a CPU: nobody's fault in particular.
 const DELAY_OF_ALL: Share = Share { at_once: 0.4, each_second: 0.2 };
@@ -46,6 +49,7 @@ impl Used {
 pub(super) struct Times {
     waits: Kind,
     work: Kind,
+    names: Kind,
     delay: Option<Used>,
 }
 
@@ -81,6 +85,16 @@ impl Times {
     /// Whether more may be parsed, too.
     pub fn allow_work(&self, whose: Whose, now: Instant) -> bool {
         self.allow(whose, now) && self.work.allow(whose, now, WORK_OF_ONE, WORK_OF_ALL)
+    }
+
+    /// Whether more addresses of a user's processes may be named.
+    pub fn allow_names(&self, whose: Whose, now: Instant) -> bool {
+        self.names.allow(whose, now, NAMES_OF_ONE, NAMES_OF_ALL)
+    }
+
+    /// Charges a user with the time that names took.
+    pub fn charge_names(&mut self, whose: Whose, took: Duration, now: Instant) {
+        self.names.charge(whose, took.as_secs_f64(), now, NAMES_OF_ONE, NAMES_OF_ALL);
     }
 
     /// Whether there is time left to wait for the reader.
@@ -129,6 +143,27 @@ mod tests {
         times.charge_work(other, Duration::from_millis(500), now);
         assert!(times.allow(other, now) && !times.allow_work(other, now));
         assert!(times.allow_work(other, now + Duration::from_secs(3)));
+    }
+
+    #[test]
+    fn names_of_a_users_processes_take_a_share_of_the_time() {
+        let (mut times, now) = (Times::default(), Instant::now());
+        let spend = |times: &mut Times, user: u64, now| {
+            let one = Duration::from_millis(1);
+            (0..100_000)
+                .take_while(|_| {
+                    times.charge_names(Whose(user), one, now);
+                    times.allow_names(Whose(user), now)
+                })
+                .count()
+        };
+        assert!((950..1050).contains(&spend(&mut times, 1000, now)));
+        assert!(times.allow_names(Whose(1001), now) && times.allow_work(Whose(1000), now));
+        assert!((200..300).contains(&spend(&mut times, 1000, now + Duration::from_secs(1))));
+        let all: usize = (1001..1100).map(|user| spend(&mut times, user, now)).sum();
+        // Each user charges one before it is refused.
+        assert!(all < 1400, "{all}");
+        assert!(!times.allow_names(Whose(2000), now));
     }
 
     #[test]

@@ -57,6 +57,9 @@ pub(super) fn of(lost: &Lost, tenancy: &Tenancy) -> Option<String> {
     }
 }
 
+/// Several programs that no group holds have no setting in common.
+const WHICH: &str = "--by program shows which of its programs";
+
 /// The command or setting that lowers a tenant's share of CPUs.
 fn weight(tenant: &Tenant) -> String {
     if let Some(pod) = &tenant.pod {
@@ -73,6 +76,7 @@ fn weight(tenant: &Tenant) -> String {
         None if tenant.cgroup.len() > 1 => {
             format!("cpu.weight (version 1: cpu.shares) of {}", tenant.cgroup)
         }
+        None if tenant.program.is_empty() => WHICH.into(),
         None => format!("renice -n 10 -p $(pidof {})", shell_word(&tenant.program)),
     }
 }
@@ -95,6 +99,7 @@ fn io_weight(tenant: &Tenant) -> String {
         None if tenant.cgroup.len() > 1 => {
             format!("io.weight (version 1: blkio.weight) of {}", tenant.cgroup)
         }
+        None if tenant.program.is_empty() => WHICH.into(),
         None => format!("ionice -c idle -p $(pidof {})", shell_word(&tenant.program)),
     }
 }
@@ -115,6 +120,7 @@ fn memory(tenant: &Tenant, bound: &str) -> String {
         None if tenant.cgroup.len() > 1 => {
             format!("memory.{bound} (version 1: memory.limit_in_bytes) of {}", tenant.cgroup)
         }
+        None if tenant.program.is_empty() => WHICH.into(),
         None => format!("systemd-run -p MemoryHigh=N {}", shell_word(&tenant.program)),
     }
 }

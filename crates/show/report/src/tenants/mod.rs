@@ -9,6 +9,7 @@ mod onions;
 mod tests;
 mod text;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use ncpu_machine::tenant::{By, KERNEL, OTHERS, Rules, Tenant};
@@ -112,8 +113,31 @@ pub struct Tenancy {
     pub parts: Vec<Part>,
     /// Losses, largest first.
     pub losses: Vec<Lost>,
-    /// By name, one of the groups, programs and users that it stands for.
+    /// By name, what the groups, programs and users that it stands for have in common: no program where there are several, and
+    /// the group above all.
     pub members: HashMap<String, Tenant>,
+    /// What the names of tenants hold that were asked for: they have a line of their own, however little they have.
+    pub asked: Vec<String>,
+}
+
+/// Leaves in `one` what is true of `another`, too.
+fn keep_common(one: &mut Tenant, another: &Tenant) {
+    if one.program != another.program {
+        one.program.clear();
+    }
+    for (of_one, of_another) in [
+        (&mut one.pod, &another.pod),
+        (&mut one.container, &another.container),
+        (&mut one.job, &another.job),
+        (&mut one.unit, &another.unit),
+    ] {
+        if of_one != of_another {
+            *of_one = None;
+        }
+    }
+    let same = one.cgroup.split('/').zip(another.cgroup.split('/')).take_while(|(a, b)| a == b);
+    let common = same.map(|(part, _)| part).collect::<Vec<_>>().join("/");
+    one.cgroup = if common.is_empty() { "/".into() } else { common };
 }
 
 /// Error for an observation of a process or a command.
@@ -131,7 +155,12 @@ impl Tenancy {
         let mut members: HashMap<String, Tenant> = HashMap::new();
         for (id, tenant) in met {
             let name = if id < recorded::FIRST { tenant.program.clone() } else { naming.name(&tenant) };
-            members.entry(name.clone()).or_insert(tenant);
+            match members.entry(name.clone()) {
+                Entry::Vacant(vacant) => {
+                    vacant.insert(tenant);
+                }
+                Entry::Occupied(mut known) => keep_common(known.get_mut(), &tenant),
+            }
             names.insert(id, name);
         }
         let named = |id: u64| names.get(&id).cloned().unwrap_or_else(|| OTHERS.into());
@@ -168,7 +197,16 @@ impl Tenancy {
             .collect();
         losses.sort_by(|a, b| b.threads.total_cmp(&a.threads));
         let (elapsed, cpus, capacity) = (division.elapsed, division.cpus, division.capacity);
-        Ok(Some(Tenancy { by: naming.by, elapsed, cpus, capacity, parts, losses, members }))
+        Ok(Some(Tenancy {
+            by: naming.by,
+            elapsed,
+            cpus,
+            capacity,
+            parts,
+            losses,
+            members,
+            asked: Vec::new(),
+        }))
     }
 
     /// [`Tenancy::of`] of an observation that must have tenants.
@@ -186,6 +224,7 @@ impl Tenancy {
             holds(&lost.victim, victim)
                 && culprit.is_none_or(|part| lost.culprit.as_deref().is_some_and(|name| name.contains(part)))
         });
+        self.asked = [victim, culprit].into_iter().flatten().map(String::from).collect();
         self
     }
 

@@ -206,6 +206,24 @@ fn rows_and_columns_of_the_ledger_sum() {
 }
 
 #[test]
+fn who_was_asked_for_has_a_line_however_little_it_has() {
+    let idle = [0.0; IdleReason::ALL.len()];
+    let used = |seconds| {
+        let mut at = [0.0; CpuState::ALL.len()];
+        at[CpuState::Program as usize] = seconds;
+        at
+    };
+    let recording = recording(&[
+        (4, "/a.service", (used(10.0), idle, vec![])),
+        (5, "/b.service", (used(0.001), idle, vec![])),
+    ]);
+    let tenancy =
+        Tenancy::of(&recording, &Naming { by: By::Unit, rules: Rules::default() }).unwrap().unwrap();
+    assert!(!render(&tenancy.clone(), 80).contains("b.service"));
+    assert!(render(&tenancy.only(Some("b.s"), None), 80).contains("b.service"));
+}
+
+#[test]
 fn a_tenant_that_is_a_whole_level_is_one_row() {
     let tenancy = read(By::Cgroup(1));
     let names: Vec<Option<&str>> = tenancy.parts.iter().map(|part| part.name.as_deref()).collect();
@@ -237,4 +255,37 @@ fn a_difference_names_the_tenant_that_changed() {
     let lost = of(Section::Losses, "postgresql.service to batch.service, run queue").unwrap();
     assert!((lost - 2.4).abs() < 1e-9);
     assert!((of(Section::Tenants, "batch.service").unwrap() - 10.0).abs() < 0.1);
+}
+
+#[test]
+fn several_programs_without_a_group_have_no_command_in_common() {
+    let named = |programs: [(&str, &str); 2]| {
+        let mut names = tenant_names::Rows::new();
+        for (id, (cgroup, program)) in programs.into_iter().enumerate() {
+            names.push(tenant_names::Row {
+                tenant: Some(16 + id as u64),
+                cgroup: cgroup.into(),
+                program: program.into(),
+                ..tenant_names::Row::default()
+            });
+        }
+        let recording = recording(&[]).with(names.finish());
+        let naming = Naming { by: By::Job, rules: Rules::default() };
+        let tenancy = Tenancy::of(&recording, &naming).unwrap().unwrap();
+        let lost = super::Lost {
+            victim: "slurm 1".into(),
+            culprit: Some("(no job)".into()),
+            cause: Loss::RunQueue,
+            lock: None,
+            threads: 3.0,
+            cpus: 3.0,
+            count: 9,
+            grounds: Grounds::Traced,
+        };
+        super::advice::of(&lost, &tenancy).unwrap()
+    };
+    assert!(named([("/", "cc1"), ("/", "as")]).ends_with("--by program shows which of its programs"));
+    assert!(named([("/", "cc1"), ("/", "cc1")]).ends_with("renice -n 10 -p $(pidof cc1)"));
+    assert!(named([("/a", "cc1"), ("/b", "cc1")]).ends_with("renice -n 10 -p $(pidof cc1)"));
+    assert!(named([("/a/b", "cc1"), ("/a/c", "as")]).ends_with("of /a"));
 }

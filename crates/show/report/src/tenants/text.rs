@@ -232,10 +232,14 @@ fn capacity(out: &mut String, tenancy: &Tenancy, width: usize) {
         out.push('\n');
     };
     let named: Vec<&Part> = tenancy.parts.iter().filter(|part| part.name.is_some()).collect();
+    let asked = |part: &Part| {
+        let name = part.name.as_deref().unwrap_or_default();
+        tenancy.asked.iter().any(|word| name.contains(word.as_str()))
+    };
     let (shown, rest): (Vec<_>, Vec<_>) = named
         .iter()
         .enumerate()
-        .partition(|(i, part)| *i < ROWS && part.seconds() >= SHOWN * tenancy.capacity);
+        .partition(|(i, part)| asked(part) || *i < ROWS && part.seconds() >= SHOWN * tenancy.capacity);
     for (_, part) in shown {
         line(part.name.as_deref().unwrap_or_default(), &[part]);
     }

@@ -25,6 +25,7 @@ pub mod numa_maps;
 pub mod power;
 pub mod process;
 mod read;
+pub mod resctrl;
 mod root;
 pub mod tenant;
 mod topology;

@@ -521,7 +521,8 @@ fn over_time(recording: &Recording) -> anyhow::Result<Timeline> {
 
 /// Rows of one key put together over the intervals, but for tables over time.
 fn grouped(table: &ncpu_table::Table) -> anyhow::Result<ncpu_table::Table> {
-    if matches!(table.name(), "cpu_time" | "idle_time" | "events" | "throttling" | "cgroup_cpu") {
+    if matches!(table.name(), "cpu_time" | "idle_time" | "events" | "throttling" | "cgroup_cpu" | "bandwidth")
+    {
         return Ok(table.clone());
     }
     let keys: Vec<&str> = table

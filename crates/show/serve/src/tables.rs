@@ -20,7 +20,7 @@ const CSV: &str = "text/csv";
 const MOST_BANDS: f64 = 10_000.0;
 
 /// Tables whose rows are of an interval each, unless sums are asked for.
-const OVER_TIME: [&str; 5] = ["cpu_time", "idle_time", "events", "throttling", "cgroup_cpu"];
+const OVER_TIME: [&str; 6] = ["cpu_time", "idle_time", "events", "throttling", "cgroup_cpu", "bandwidth"];
 
 /// Parameters of a table's request.
 pub const PARAMETERS: [&str; 10] = ["from", "to", "k", "A", "m", "filter", "top", "each", "rows", "by"];

@@ -414,6 +414,17 @@ tables! {
         cpu "CPU": Float [CpuSeconds Time], "CPU time of its processes, without those of the groups below it; that of a group that has ended is in the one above" since 7;
     }
 
+    /// Memory that groups of processes read and wrote, and the cache that they have, by interval. Only of machines that count
+    /// these (the file system resctrl), for the groups that exist there.
+    bandwidth {
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 9;
+        group "group": Text, "path of the group below /sys/fs/resctrl; / has what is in no other" since 9;
+        cgroup "cgroup": Text, "the control group of its threads; null where they have several" since 9;
+        bytes "bytes": Int [Bytes Count], "read from and written to memory; null where the machine does not count them" since 9;
+        local "local": Int [Bytes Count], "of those, from and to memory of the CPU's own node" since 9;
+        cache "cache": Int [Bytes Gauge], "of the last level of cache that had its data at the end" since 9;
+    }
+
     /// Names of tenants: each has a control group, a program and a user. Numbers below 4 are always the same: 0 idle, 1 the
     /// kernel's own threads, 2 those for which there was no room, 3 ncpu.
     tenant_names {

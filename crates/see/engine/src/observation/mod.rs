@@ -6,6 +6,7 @@
 #![doc = include_str!("README.md")]
 
 mod backends;
+mod bandwidth;
 mod bounds;
 mod cadence;
 mod call_locks;
@@ -53,6 +54,7 @@ use crate::counters;
 use crate::engine::{Config, Engine, Places, Snapshot, ThreadOut};
 use crate::names::{Symbols, Unwinds};
 use crate::program::{Ended, Target};
+use bandwidth::Bandwidth;
 use bounds::Names;
 pub(crate) use cadence::Cadence;
 use corrections::Corrections;
@@ -114,6 +116,7 @@ pub struct Observation {
     /// `None` where the configuration does not ask for it.
     room: Option<Room>,
     shortage: Option<Shortage>,
+    bandwidth: Option<Bandwidth>,
     placement: Placement,
     /// `None` without accounts by tenant.
     tenants: Option<Tenants>,
@@ -192,6 +195,7 @@ impl Observation {
             target,
             room: config.explain.then(|| Room::begin(&config.target)),
             shortage: config.explain.then(Shortage::begin),
+            bandwidth: config.tells_tenants().then(Bandwidth::begin).flatten(),
             placement,
             engine,
             symbols,

@@ -72,6 +72,7 @@ impl Observation {
         tables.extend(self.named_tables(t, locks));
         tables.push(self.sleep_table(t));
         tables.extend(self.throttle.tables(t));
+        tables.extend(self.bandwidth.as_mut().map(|bandwidth| bandwidth.table(t)));
         tables.push(self.devices.table(t, requests, &self.process_names));
         tables.push(self.queued.table(t, queued, self.program, &self.process_names));
         tables.push(self.settings.table(t, &self.process_names));

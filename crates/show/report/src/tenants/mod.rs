@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use ncpu_machine::tenant::{By, KERNEL, OTHERS, Rules, Tenant};
 use ncpu_record::tenants as recorded;
-use ncpu_schema::{Error, Grounds, Layer, Loss, Tables, ledger, tenant_losses, tenants};
+use ncpu_schema::{Error, Grounds, Layer, Loss, Tables, bandwidth, ledger, tenant_losses, tenants};
 use ncpu_table::Table;
 
 pub use text::render;
@@ -116,8 +116,45 @@ pub struct Tenancy {
     /// By name, what the groups, programs and users that it stands for have in common: no program where there are several, and
     /// the group above all.
     pub members: HashMap<String, Tenant>,
+    /// Memory bandwidth of groups, largest first; empty where the machine does not count it.
+    pub bandwidth: Vec<Moved>,
     /// What the names of tenants hold that were asked for: they have a line of their own, however little they have.
     pub asked: Vec<String>,
+}
+
+/// What a group of processes read from and wrote to memory.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Moved {
+    /// Path below /sys/fs/resctrl.
+    pub group: String,
+    /// Its control group, where it has one.
+    pub cgroup: Option<String>,
+    /// Bytes.
+    pub bytes: u64,
+    /// Of those, from and to memory of the CPU's own node; `None` where the machine does not tell.
+    pub local: Option<u64>,
+    /// Bytes of the last level of cache, in the last interval.
+    pub cache: Option<u64>,
+}
+
+/// The groups that moved anything.
+fn moved(recording: &impl Tables) -> Result<Vec<Moved>, Error> {
+    let Some(table) = bandwidth::Reader::open(recording)? else { return Ok(Vec::new()) };
+    let mut all: BTreeMap<String, Moved> = BTreeMap::new();
+    for row in table.rows() {
+        let group = table.group.get(row).unwrap_or_default();
+        let one =
+            all.entry(group.into()).or_insert_with(|| Moved { group: group.into(), ..Moved::default() });
+        one.bytes = one.bytes.saturating_add(table.bytes.get(row).unwrap_or(0));
+        if let Some(local) = table.local.get(row) {
+            one.local = Some(one.local.unwrap_or(0).saturating_add(local));
+        }
+        one.cache = table.cache.get(row);
+        one.cgroup = table.cgroup.get(row).map(String::from);
+    }
+    let mut all: Vec<Moved> = all.into_values().filter(|one| one.bytes > 0).collect();
+    all.sort_by_key(|one| std::cmp::Reverse(one.bytes));
+    Ok(all)
 }
 
 /// Leaves in `one` what is true of `another`, too.
@@ -205,6 +242,7 @@ impl Tenancy {
             parts,
             losses,
             members,
+            bandwidth: moved(recording)?,
             asked: Vec::new(),
         }))
     }

@@ -289,3 +289,37 @@ fn several_programs_without_a_group_have_no_command_in_common() {
     assert!(named([("/a", "cc1"), ("/b", "cc1")]).ends_with("renice -n 10 -p $(pidof cc1)"));
     assert!(named([("/a/b", "cc1"), ("/a/c", "as")]).ends_with("of /a"));
 }
+
+#[test]
+fn what_groups_read_and_wrote_is_shown_where_the_machine_counts_it() {
+    let mut rows = ncpu_schema::bandwidth::Rows::new();
+    for (t, group, bytes, local, cache) in [
+        (1.0, "/", Some(5_000_000_000), None, None),
+        (1.0, "mon_groups/pod7", Some(30_000_000_000), Some(10_000_000_000), Some(1 << 20)),
+        (2.0, "mon_groups/pod7", Some(10_000_000_000), Some(10_000_000_000), Some(3 << 20)),
+        (2.0, "mon_groups/idle", Some(0), Some(0), Some(0)),
+        (2.0, "mon_groups/none", None, None, None),
+    ] {
+        rows.push(ncpu_schema::bandwidth::Row {
+            time: Some(t),
+            group: group.into(),
+            cgroup: group.strip_prefix("mon_groups").into(),
+            bytes,
+            local,
+            cache,
+        });
+    }
+    let naming = Naming { by: By::Tenant, rules: Rules::default() };
+    let tenancy = Tenancy::of(&shop().with(rows.finish()), &naming).unwrap().unwrap();
+    let text = render(&tenancy, 80);
+    let (_, text) = text.split_once("memory traffic").expect("a table");
+    let lines: Vec<String> =
+        text.lines().skip(1).take(3).map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    // Forty gigabytes in the seconds of the machine, half of them local; the cache as it was last.
+    let rate = |gigabytes: f64| format!("{:.2}", gigabytes / tenancy.elapsed);
+    assert_eq!(
+        lines,
+        [format!("mon_groups/pod7 {} 50 % 3.0 /pod7", rate(40.0)), format!("/ {}", rate(5.0)), String::new()]
+    );
+    assert!(!render(&read(By::Tenant), 80).contains("memory traffic"));
+}

@@ -110,6 +110,7 @@ pub fn render(tenancy: &Tenancy, width: usize) -> String {
     out += &wrap(&safe::line(&sentence(tenancy)), width, "", "  ");
     ledger(&mut out, tenancy, width);
     capacity(&mut out, tenancy, width);
+    bandwidth(&mut out, tenancy);
     if let Some(help) = largest(tenancy).and_then(|lost| advice::of(&lost, tenancy)) {
         out.push('\n');
         out += &wrap(&safe::line(&help), width, "do   ", "     ");
@@ -211,6 +212,29 @@ const SHARES: [(&str, &[Layer]); 4] = [
     ("locks", &[Layer::UserLock, Layer::KernelBlock, Layer::LockOrSerial, Layer::KernelLockOrIo]),
     ("idle", &[Layer::Serial, Layer::RunQueue, Layer::WakeUp, Layer::Io, Layer::Idle]),
 ];
+
+/// What groups read from and wrote to memory.
+fn bandwidth(out: &mut String, tenancy: &Tenancy) {
+    if tenancy.bandwidth.is_empty() {
+        return;
+    }
+    let [rate, local, cache] = ["GB/s", "own node", "cache MiB"];
+    let head = format!("{:<NAME$}{rate:>CELL$}{local:>CELL$}{cache:>CELL$}  control group", "memory traffic");
+    let _ = writeln!(out, "\n{head}");
+    for one in tenancy.bandwidth.iter().take(ROWS) {
+        let rate = one.bytes as f64 / 1e9 / tenancy.elapsed.max(f64::MIN_POSITIVE);
+        let local = one.local.map(|n| format!("{:.0} %", 100.0 * n as f64 / one.bytes as f64));
+        let cache = one.cache.map(|n| format!("{:.1}", n as f64 / f64::from(1 << 20)));
+        let _ = writeln!(
+            out,
+            "{:<NAME$}{rate:>CELL$.2}{:>CELL$}{:>CELL$}  {}",
+            middle(&safe::line(&one.group), NAME - 1),
+            local.unwrap_or_default(),
+            cache.unwrap_or_default(),
+            middle(&safe::line(one.cgroup.as_deref().unwrap_or_default()), NAME - 1),
+        );
+    }
+}
 
 fn capacity(out: &mut String, tenancy: &Tenancy, width: usize) {
     let cell = 9;

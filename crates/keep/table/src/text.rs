@@ -41,6 +41,9 @@ enum Step {
     Lay(Layout),
 }
 
+/// The most columns that shorter cells of a column are filled up to.
+const MAX_ALIGNED: usize = 400;
+
 /// Renders a table as aligned text of at most `width` columns, provided that its text columns can be
 /// shortened enough. A shortened cell ends in `…`. Numbers are never cut. If names would become
 /// unrecognisable, columns of means and peaks are omitted, last first, then units and blanks, then counts.
@@ -96,6 +99,8 @@ fn render_all(table: &Table, width: usize, layout: Layout) -> String {
         })
         .collect();
     squeeze(&mut widths, columns, width, layout.gap);
+    // Without a width nothing is cut, but a very long name widens its own line alone.
+    let aligned = |c: usize| widths[c].min(MAX_ALIGNED);
 
     let blanks = " ".repeat(layout.gap);
     let mut out = String::new();
@@ -103,7 +108,7 @@ fn render_all(table: &Table, width: usize, layout: Layout) -> String {
         let mut text = String::new();
         for (c, column) in columns.iter().enumerate() {
             let cell = width::start(&cell(c), widths[c]);
-            let fill = " ".repeat(widths[c].saturating_sub(width::columns(&cell)));
+            let fill = " ".repeat(aligned(c).saturating_sub(width::columns(&cell)));
             let gap = if c == 0 { "" } else { &blanks };
             let _ = match column.ty {
                 Type::Text => write!(text, "{gap}{cell}{fill}"),
@@ -236,6 +241,19 @@ mod tests {
             render(&b.finish(), 80),
             "lock      count  caller\n锁锁锁锁      7  a\nabcdefgh      8  b\n"
         );
+    }
+
+    /// A user may give a control group a name of thousands of characters.
+    #[test]
+    fn a_very_long_name_widens_its_own_line_alone() {
+        let columns = [Column::text("tenant", ""), Column::count("count", "")];
+        let mut b = Table::builder("tenants", &columns);
+        b.row().text("x".repeat(3_000)).int(1);
+        b.row().text("web").int(2);
+        let text = render(&b.finish(), usize::MAX);
+        let lengths: Vec<usize> = text.lines().map(str::len).collect();
+        assert!(text.contains(&"x".repeat(3_000)), "nothing is cut");
+        assert!(lengths[0] < 500 && lengths[2] < 500, "{lengths:?}");
     }
 
     #[test]

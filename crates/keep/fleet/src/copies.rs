@@ -34,6 +34,11 @@ pub fn fetch(store: &dyn Store, parts: &[Part]) -> Result<Vec<PathBuf>> {
         let bytes = store.get(&part.name)?.ok_or_else(|| {
             Error::Fleet(format!("{}/{} no longer exists; run the query again", store.root(), part.name))
         })?;
+        if bytes.len() as u64 != part.bytes {
+            let (got, listed) = (bytes.len(), part.bytes);
+            let why = format!("the server lists {listed} bytes, but sends {got}");
+            return Err(Error::store(format!("{}/{}", store.root(), part.name), "read", why));
+        }
         let directory = path.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(directory)
             .and_then(|()| ncpu_files::NewFile::write(&path, ncpu_files::PRIVATE, &bytes))

@@ -13,8 +13,13 @@ use crate::{Error, Result, when};
 /// The validity of a signature.
 const VALID: Duration = Duration::from_secs(900);
 
-/// The most bytes of an object that are read.
-const MOST: u64 = 4 << 30;
+/// The most bytes of a part that are read, and of any other object: notes and journals are texts.
+const MOST: u64 = 1 << 30;
+const MOST_OF_TEXT: u64 = 64 << 20;
+
+/// The most objects of a list, and pages, of which each has up to 1000 of them. A fleet of many hours had 87,595.
+const MAX_OBJECTS: usize = 4 << 20;
+const MAX_PAGES: usize = 1 << 14;
 
 /// The number of attempts of a request that the server failed, and the first waiting time.
 const TRIES: u32 = 5;
@@ -164,7 +169,7 @@ impl Store for S3 {
             below => format!("{}{below}/", self.prefix),
         };
         let (mut out, mut next) = (Vec::new(), None::<String>);
-        loop {
+        for _ in 0..MAX_PAGES {
             let answer = self.send(below, "list", &[], || {
                 let mut action = ListObjectsV2::new(&self.bucket, Some(&self.credentials));
                 action.with_prefix(prefix.as_str());
@@ -182,12 +187,18 @@ impl Store for S3 {
                     out.push(Entry { name: name.into(), bytes: object.size });
                 }
             }
-            next = page.next_continuation_token;
-            if next.is_none() {
+            let Some(token) = page.next_continuation_token else {
                 out.sort();
                 return Ok(out);
+            };
+            if next.as_ref() == Some(&token) || out.len() > MAX_OBJECTS {
+                break;
             }
+            next = Some(token);
         }
+        let found = out.len();
+        let why = format!("the server's list does not end: {found} objects so far");
+        Err(Error::store(self.label(below), "list", why))
     }
 
     fn get(&self, name: &str) -> Result<Option<Vec<u8>>> {
@@ -198,7 +209,8 @@ impl Store for S3 {
         })?;
         let missing = answer.status().as_u16() == 404;
         let mut body = answer.into_body();
-        let bytes = body.with_config().limit(MOST).read_to_vec();
+        let most = if name.ends_with(".parquet") { MOST } else { MOST_OF_TEXT };
+        let bytes = body.with_config().limit(most).read_to_vec();
         let bytes = bytes.map_err(|e| Error::store(self.label(name), "read", e))?;
         if missing {
             return match String::from_utf8_lossy(&bytes).contains("NoSuchBucket") {
@@ -254,5 +266,76 @@ impl Store for S3 {
             Ok((entry.name, String::from_utf8_lossy(&text).into_owned()))
         };
         self.list(ADDING)?.into_iter().map(read).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// A store at a server that answers each request with `answer`, given the number of requests so far.
+    fn store(answer: impl Fn(usize) -> Vec<u8> + Send + 'static) -> S3 {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for (i, stream) in listener.incoming().enumerate() {
+                let mut stream = stream.unwrap();
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+                let _ = stream.write_all(&answer(i));
+            }
+        });
+        let url = format!("http://{address}").parse().unwrap();
+        let agent = Agent::config_builder().http_status_as_error(false).proxy(None).build().new_agent();
+        S3 {
+            root: "s3://b/x".into(),
+            bucket: Bucket::new(url, UrlStyle::Path, "b", "r").unwrap(),
+            credentials: Credentials::new("k", "s"),
+            prefix: "x/".into(),
+            agent,
+        }
+    }
+
+    fn page(keys: std::ops::Range<usize>, token: &str) -> Vec<u8> {
+        let object = |i: usize| {
+            format!(
+                "<Contents><Key>x/a/{i}</Key><LastModified>2026-11-10T00:00:00.000Z</LastModified><ETag>e</ETag>\
+                 <Size>1</Size><StorageClass>STANDARD</StorageClass></Contents>"
+            )
+        };
+        let body = format!(
+            "<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>b</Name><MaxKeys>1000</MaxKeys><IsTruncated>true</IsTruncated>\
+             {token}{}</ListBucketResult>",
+            keys.map(object).collect::<String>()
+        );
+        let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+        [head.into_bytes(), body.into_bytes()].concat()
+    }
+
+    fn next(token: usize) -> String {
+        format!("<NextContinuationToken>{token}</NextContinuationToken>")
+    }
+
+    #[test]
+    fn pages_of_a_list_are_joined() {
+        let whole = store(|i| page(i * 2..i * 2 + 2, &if i < 3 { next(i) } else { String::new() }));
+        let found: Vec<String> = whole.list("a").unwrap().into_iter().map(|e| e.name).collect();
+        assert_eq!(found, (0..8).map(|i| format!("a/{i}")).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn lists_without_end_are_refused() {
+        let error = store(|_| page(0..1, &next(7))).list("a").unwrap_err().to_string();
+        assert!(error.contains("does not end: 2 objects"), "{error}");
+    }
+
+    #[test]
+    fn a_note_without_end_is_not_read() {
+        let head = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n".to_vec();
+        let large = store(move |_| [&head[..], &vec![0; MOST_OF_TEXT as usize + 1]].concat());
+        assert!(large.get("compacting.json").is_err());
     }
 }

@@ -218,6 +218,8 @@ vocabulary! {
         BytesRead = "bytes read": "bytes that the program had read from storage" since 4,
         BytesWritten = "bytes written": "bytes that the program had written to storage" since 4,
         DelayedAcks = "delayed ACKs": "acknowledgements that TCP kept back for 40 ms, of all programs in ncpu's network namespace" since 8,
+        ListenOverflows = "accept queues full": "requests for connections that TCP dropped because the queue of a listening socket was full, of all programs in ncpu's network namespace" since 9,
+        TcpTimeouts = "TCP timeouts": "times TCP sent again because no acknowledgement had come, of all programs in ncpu's network namespace" since 9,
     }
 }
 

@@ -1,5 +1,5 @@
 //! How the machine's memory changed meanwhile, and how long work stalled because a resource was short:
-//! /proc/meminfo, /proc/vmstat and /proc/pressure; and how many acknowledgements TCP delayed: /proc/net/netstat. All are read when the observation begins and at each interval.
+//! /proc/meminfo, /proc/vmstat and /proc/pressure; and what TCP delayed, dropped and sent again: /proc/net/netstat. All are read when the observation begins and at each interval.
 
 use std::collections::BTreeMap;
 
@@ -54,8 +54,38 @@ struct Now {
     events: BTreeMap<String, u64>,
     /// Microseconds, by resource and kind.
     pressure: BTreeMap<(&'static str, &'static str), u64>,
-    /// Acknowledgements that TCP delayed, in the network namespace of this process.
-    delayed_acks: u64,
+    /// What TCP did, in the network namespace of this process.
+    tcp: Tcp,
+}
+
+/// Counts of TCP.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(crate) struct Tcp {
+    /// Acknowledgements that it delayed.
+    pub delayed_acks: u64,
+    /// Requests for connections that it dropped because the queue of a listening socket was full.
+    pub listen_overflows: u64,
+    /// Times that it sent again because no acknowledgement had come.
+    pub timeouts: u64,
+}
+
+impl Tcp {
+    fn of(netstat: &str) -> Tcp {
+        let counted = |name| counted(netstat, "TcpExt:", name).unwrap_or(0);
+        Tcp {
+            delayed_acks: counted("DelayedACKs"),
+            listen_overflows: counted("ListenOverflows"),
+            timeouts: counted("TCPTimeouts"),
+        }
+    }
+
+    fn since(self, before: Tcp) -> Tcp {
+        Tcp {
+            delayed_acks: self.delayed_acks.saturating_sub(before.delayed_acks),
+            listen_overflows: self.listen_overflows.saturating_sub(before.listen_overflows),
+            timeouts: self.timeouts.saturating_sub(before.timeouts),
+        }
+    }
 }
 
 impl Now {
@@ -66,12 +96,11 @@ impl Now {
             .flat_map(|r| parse_pressure(&text(&format!("/proc/pressure/{r}")), r, None))
             .map(|p| ((p.resource, p.kind), p.total_us))
             .collect();
-        let delayed_acks = counted(&text("/proc/self/net/netstat"), "TcpExt:", "DelayedACKs").unwrap_or(0);
         Now {
             memory: memory(&text("/proc/meminfo")),
             events: events(&text("/proc/vmstat")),
             pressure,
-            delayed_acks,
+            tcp: Tcp::of(&text("/proc/self/net/netstat")),
         }
     }
 }
@@ -117,14 +146,14 @@ impl Shortage {
         Shortage { most: before.memory.clone(), last: before.clone(), before }
     }
 
-    /// Reads what is now. Returns how many acknowledgements TCP delayed since the look before.
-    pub fn look(&mut self) -> u64 {
+    /// Reads what is now. Returns what TCP did since the look before.
+    pub fn look(&mut self) -> Tcp {
         let before = std::mem::replace(&mut self.last, Now::read());
         for (class, n) in &self.last.memory {
             let most = self.most.entry(class).or_default();
             *most = (*most).max(*n);
         }
-        self.last.delayed_acks.saturating_sub(before.delayed_acks)
+        self.last.tcp.since(before.tcp)
     }
 
     /// Starts anew: the next tables show changes from this moment on.
@@ -188,6 +217,10 @@ mod tests {
         assert_eq!(counted(netstat, "TcpExt:", "DelayedACKs"), Some(17));
         assert_eq!(counted(netstat, "IpExt:", "DelayedACKs"), None);
         assert_eq!(counted("TcpExt: DelayedACKs\n", "TcpExt:", "DelayedACKs"), None);
+        let before = Tcp::of("TcpExt: ListenOverflows TCPTimeouts DelayedACKs\nTcpExt: 5 9 17\n");
+        assert_eq!((before.listen_overflows, before.timeouts, before.delayed_acks), (5, 9, 17));
+        let now = Tcp { listen_overflows: 8, timeouts: 9, delayed_acks: 4 };
+        assert_eq!(now.since(before), Tcp { listen_overflows: 3, ..Tcp::default() }, "a count that fell says nothing");
     }
 
     #[test]

@@ -106,7 +106,10 @@ impl Observation {
             row(event, n);
         }
         if let Some(shortage) = &mut self.shortage {
-            row(Counter::DelayedAcks, shortage.look());
+            let tcp = shortage.look();
+            row(Counter::DelayedAcks, tcp.delayed_acks);
+            row(Counter::ListenOverflows, tcp.listen_overflows);
+            row(Counter::TcpTimeouts, tcp.timeouts);
         }
         events.finish()
     }

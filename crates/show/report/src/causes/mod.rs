@@ -14,12 +14,13 @@ use toml::Spanned;
 pub use when::When;
 
 /// The entries that ncpu brings.
-const OWN: [&str; 11] = [
+const OWN: [&str; 12] = [
     include_str!("locks.toml"),
     include_str!("user-code.toml"),
     include_str!("call-patterns.toml"),
     include_str!("runtimes.toml"),
     include_str!("limits-and-waits.toml"),
+    include_str!("late.toml"),
     include_str!("kernel-locks.toml"),
     include_str!("calls.toml"),
     include_str!("memory.toml"),
@@ -204,6 +205,11 @@ impl Causes {
     /// The entry that names what the evidence is of.
     pub(crate) fn named(&self, layer: Layer, when: When, subject: &str) -> Option<&Cause> {
         self.list.iter().find(|c| c.explains(layer, when) && !c.names.is_empty() && c.fits(subject))
+    }
+
+    /// The rank of an entry; 0 of one that is not there.
+    pub(crate) fn rank(&self, id: &str) -> u8 {
+        self.list.iter().find(|cause| cause.id == id).map_or(0, |cause| cause.rank)
     }
 
     /// The entry for a cause in the list above the layers: for the first of this evidence one that names what it is of, else

@@ -169,6 +169,46 @@ fn delivered<'a>(view: &View<'a>) -> Option<(f64, &'a str)> {
     of.into_iter().max_by_key(|(name, count)| (*count, *name)).map(|(name, count)| (count as f64, name))
 }
 
+/// Beginning of functions of Go's runtime that signal threads.
+const PREEMPTS: &str = "runtime.preempt";
+
+/// The sender of a process's signals, its place in the code, and the samples of sending.
+fn sender(view: &View<'_>, process: &str) -> (String, String, Vec<(usize, f64)>) {
+    const SENDS: [&str; 7] =
+        ["kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal", "setxid"];
+    const FAULTS: [&str; 3] = ["force_sig_fault", "bad_area_nosemaphore", "bad_area_access_error"];
+    // Functions of the C library that signal all threads, and what they do besides.
+    let to_all = |f: &&&str| f.contains("nptl_setxid");
+    let (mut calls, mut faults) = (Vec::new(), Vec::new());
+    let (mut senders, mut places) = (Most::default(), Most::default());
+    for (at, sample) in view.samples.iter().enumerate().filter(|(_, s)| s.process == process) {
+        let all = sample.user.iter().find(to_all);
+        let call = call_of(sample).filter(|call| SENDS.contains(call));
+        if call.is_some() || all.is_some() {
+            let preempts = sample.user.iter().any(|f| f.starts_with(PREEMPTS));
+            let otherwise = if preempts { PREEMPTS } else { "kill" };
+            senders.add(all.copied().unwrap_or(otherwise), sample.seconds);
+            let frames: Vec<&str> = match sample.user.iter().rposition(|f| to_all(&f)) {
+                Some(at) => sample.user[at..].to_vec(),
+                None => sample.user.clone(),
+            };
+            places.add(&Place::of_frames(&frames, call.unwrap_or("")).words(), sample.seconds);
+            calls.push((at, sample.seconds));
+        } else if FAULTS.iter().any(|f| sample.in_kernel(f)) {
+            faults.push((at, sample.seconds));
+        }
+    }
+    let sum = |of: &[(usize, f64)]| of.iter().map(|(_, s)| s).sum::<f64>();
+    if sum(&calls) > sum(&faults) {
+        let sender = senders.top().map_or_else(String::new, |(name, _)| name);
+        return (sender, places.top().map_or_else(String::new, |(words, _)| words), calls);
+    }
+    if !faults.is_empty() {
+        return ("fault".into(), String::new(), faults);
+    }
+    ("timer".into(), String::new(), Vec::new())
+}
+
 /// Signals that are delivered at such a rate that they cost.
 fn signals(view: &View<'_>) -> Option<Claim> {
     const DELIVERS: [&str; 17] = [
@@ -200,7 +240,15 @@ fn signals(view: &View<'_>) -> Option<Claim> {
         .filter(|&at| in_any(&view.samples[at], &DELIVERS) || handler(&view.samples[at]).is_some())
         .collect();
     let mut places = Most::default();
-    let mut claim = Claim::new(Kind::Calls, [When::Signals], "signals");
+    let (sender, sent_in, sending) = sender(view, busiest);
+    // Go's runtime has goroutines give way by signals: what makes it do so is the cause.
+    if sender == PREEMPTS {
+        return None;
+    }
+    let mut claim = Claim::new(Kind::Calls, [When::Signals], sender);
+    for (at, seconds) in sending {
+        claim.ask(Source::Sample(at), seconds, "sending them");
+    }
     for at in of {
         let sample = &view.samples[at];
         if let Some(frame) = handler(sample) {
@@ -222,8 +270,10 @@ fn signals(view: &View<'_>) -> Option<Claim> {
     let mut claim = claim
         .with("process", busiest)
         .with("place", function)
+        .with("sender", sent_in.split(" ← ").next().filter(|f| !f.is_empty()).unwrap_or(busiest))
         .with("rate", grouped(signals / view.elapsed()));
     claim.key = format!("signals {busiest}");
+    claim.line("sent in", sent_in);
     claim.line("signals", format!("{} a second", grouped(signals / view.elapsed())));
     if !place.is_empty() {
         claim.line("handled in", place);

@@ -54,7 +54,7 @@ fn claim(view: &View<'_>, process: &str, samples: &[usize]) -> Claim {
         .with("function", short(&function));
     claim.key = format!("checks {process} {function}");
     for &at in samples {
-        claim.ask(Source::Sample(at), view.samples[at].seconds, "checking calls");
+        claim.ask(Source::Sample(at), view.samples[at].seconds, "in these functions");
     }
     claim.line("called in", words);
     claim.line("calls", most);

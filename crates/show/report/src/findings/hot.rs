@@ -1,10 +1,14 @@
-//! The code that most of the program's own work is in.
+//! The code that most of the program's own work is in, and what its threads wait in where they hardly work.
+
+use std::collections::BTreeMap;
 
 use ncpu_schema::SampleClass;
 
 use super::names::short;
-use super::places::begins;
+use super::places::{Place, begins, is_library, is_line};
+use super::system_calls::call_in;
 use super::view::View;
+use super::waiting::{active, keeps_house};
 
 /// The part of user code that a chain of calls has to be named.
 const MOST: f64 = 0.6;
@@ -12,32 +16,196 @@ const MOST: f64 = 0.6;
 /// Functions of the chain that are named.
 const SHOWN: usize = 3;
 
+/// The part of user code from which a function that the chain's last one calls is named, and how many are.
+const CALLED: f64 = 0.12;
+const CALLEES: usize = 3;
+
+/// The part of an observation below which a program's threads hardly run, and the part of their waits that says what for.
+const RUNS: f64 = 0.3;
+const WAITS: f64 = 0.4;
+
+/// The functions of a stack that say where it is, outermost first: of a script its lines, and the function in C that the innermost one
+/// calls.
+fn frames<'a>(user: &[&'a str]) -> Vec<&'a str> {
+    /// Frames of runtimes by which they call what the program is.
+    const PASSES: [&str; 22] = [
+        "JavaMain",
+        "ThreadJavaMain",
+        "jni_",
+        "JavaCalls::",
+        "JavaThread::",
+        "Thread::call_run",
+        "thread_entry",
+        "os::java_start",
+        "java.lang.Thread.run",
+        "node::",
+        "v8::",
+        "uv_run",
+        "uv__run",
+        "Builtins_JSEntry",
+        "Builtins_InterpreterEntryTrampoline",
+        "runtime.systemstack",
+        "runtime.mcall",
+        "std::__invoke",
+        "std::_Function_handler",
+        "execute_native_thread_function",
+        "void std::__invoke",
+        "_PyEval",
+    ];
+    let passes = |f: &str| {
+        begins(f) || f.starts_with('[') || f == "main" || PASSES.iter().any(|start| f.starts_with(start))
+    };
+    let script = user.iter().any(|f| is_line(f) && !begins(f));
+    let leaf = user.first().copied();
+    let mut out: Vec<&str> = Vec::new();
+    for &frame in user.iter().rev() {
+        let kept = !passes(frame) && (!script || is_line(frame) || leaf == Some(frame));
+        // A recursion says no more than one call.
+        if kept && out.last() != Some(&frame) {
+            out.push(frame);
+        }
+    }
+    out
+}
+
 /// The longest chain of calls, from the outside, that most of user code is in, by its innermost functions, and its part.
 pub(super) fn hot(view: &View<'_>) -> Option<(String, f64)> {
     let of = |class| matches!(class, SampleClass::User);
-    let mut left: Vec<_> = view.samples.iter().filter(|s| of(s.class) && !s.user.is_empty()).collect();
+    let mut left: Vec<(Vec<&str>, f64)> = view
+        .samples
+        .iter()
+        .filter(|s| of(s.class))
+        .map(|s| (frames(&s.user), s.seconds))
+        .filter(|(frames, _)| !frames.is_empty())
+        .collect();
     let all: f64 = view.samples.iter().filter(|s| of(s.class)).map(|s| s.seconds).sum();
-    let mut chain: Vec<&str> = Vec::new();
-    let mut share = 0.0;
-    // A deep recursion says no more.
-    while chain.len() < 200 {
-        let next = |s: &&super::view::Sampled<'_>| s.user.len().checked_sub(chain.len() + 1);
-        let mut sums: std::collections::BTreeMap<&str, f64> = std::collections::BTreeMap::new();
-        for s in &left {
-            if let Some(at) = next(s) {
-                *sums.entry(s.user[at]).or_default() += s.seconds;
+    let next = |left: &[(Vec<&'_ str>, f64)], at: usize| {
+        let mut sums: BTreeMap<String, f64> = BTreeMap::new();
+        for (frames, seconds) in left {
+            if let Some(frame) = frames.get(at) {
+                *sums.entry((*frame).to_string()).or_default() += seconds;
             }
         }
-        let Some((frame, seconds)) = sums.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)) else { break };
+        let mut sums: Vec<(String, f64)> = sums.into_iter().collect();
+        sums.sort_by(|a, b| b.1.total_cmp(&a.1));
+        sums
+    };
+    let mut chain: Vec<String> = Vec::new();
+    let mut share = 0.0;
+    // A deep chain says no more.
+    while chain.len() < 200 {
+        let Some((frame, seconds)) = next(&left, chain.len()).into_iter().next() else { break };
         if seconds < MOST * all {
             break;
         }
-        left.retain(|s| next(s).is_some_and(|at| s.user[at] == frame));
+        left.retain(|(frames, _)| frames.get(chain.len()).is_some_and(|f| *f == frame));
         chain.push(frame);
         share = seconds / all;
     }
-    let known = |f: &&&str| !begins(f) && !f.starts_with('[') && **f != "main";
-    let mut names: Vec<String> = chain.iter().rev().filter(known).take(SHOWN).map(|f| short(f)).collect();
-    names.reverse();
-    (!names.is_empty()).then(|| (names.join(" → "), share))
+    let called: Vec<String> = next(&left, chain.len())
+        .into_iter()
+        .filter(|(_, seconds)| *seconds >= CALLED * all)
+        .take(CALLEES)
+        .map(|(f, seconds)| format!("{} {:.0} %", short(&f), 100.0 * seconds / all))
+        .collect();
+    let Some(mut words) = shown(&chain) else { return unnamed(view, all) };
+    if !called.is_empty() {
+        words += &format!(" ({})", called.join(", "));
+    }
+    Some((words, share))
+}
+
+/// Of JavaScript that has no names here, how it would have them, and its part.
+fn unnamed(view: &View<'_>, all: f64) -> Option<(String, f64)> {
+    let is = |s: &&super::view::Sampled<'_>| {
+        s.class == SampleClass::User
+            && s.user.first().is_some_and(|f| *f == "[anon]" || f.starts_with("Builtins_"))
+            && s.user.iter().any(|f| f.starts_with("node::"))
+    };
+    let seconds: f64 = view.samples.iter().filter(is).map(|s| s.seconds).sum();
+    let words = "JavaScript, whose functions have names with node --perf-basic-prof";
+    (seconds >= 0.5 * all && seconds > 0.0).then(|| (words.to_string(), seconds / all))
+}
+
+/// The innermost functions of a chain. Where these are a library's, the program's own that calls it, what it calls there, and the
+/// innermost.
+fn shown(chain: &[String]) -> Option<String> {
+    let own = chain.iter().rposition(|f| !is_library(f));
+    let names = |of: &[String]| of.iter().map(|f| short(f)).collect::<Vec<_>>().join(" → ");
+    let last = chain.len().checked_sub(1)?;
+    match own {
+        Some(own) if last >= own + SHOWN => {
+            let inner = if last > own + 2 { "… → " } else { "" };
+            Some(format!("{} → {inner}{}", names(&chain[own..own + 2]), names(&chain[last..])))
+        }
+        _ => Some(names(&chain[chain.len().saturating_sub(SHOWN)..])),
+    }
+}
+
+/// The call and place that threads of a program that hardly runs wait in most, and its part of their waits.
+pub(super) fn waits(view: &View<'_>) -> Option<(String, f64)> {
+    let runs = active(view)?;
+    if runs >= RUNS * view.elapsed() {
+        return None;
+    }
+    let children = ["wait4", "waitid"];
+    let mut sums: BTreeMap<(&str, String), f64> = BTreeMap::new();
+    let mut all = 0.0;
+    for s in view.slept.iter().filter(|s| s.wait != "run queue" && !keeps_house(s)) {
+        let call = call_in(&s.kernel).unwrap_or("");
+        if children.contains(&call) {
+            continue;
+        }
+        all += s.seconds;
+        *sums.entry((call, Place::of_frames(&s.user, call).words())).or_default() += s.seconds;
+    }
+    let ((call, place), seconds) = sums.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    if all < WAITS * view.elapsed() || seconds < WAITS * all {
+        return None;
+    }
+    let words = match (call, &*place) {
+        ("", "") => return None,
+        ("", place) => format!("in {place}"),
+        (call, "") => format!("in {call}"),
+        (call, place) => format!("in {call}, called in {place}"),
+    };
+    Some((words, seconds / all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_library_works_its_caller_is_named() {
+        let chain = |names: &[&str]| shown(&names.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let deep =
+            ["main.main", "main.newError", "runtime.Callers", "runtime.callers", "runtime.tracebackPCs"];
+        assert_eq!(chain(&deep).unwrap(), "main.newError → runtime.Callers → … → runtime.tracebackPCs");
+        assert_eq!(chain(&["serve", "weigh", "__dynamic_cast"]).unwrap(), "serve → weigh → __dynamic_cast");
+        assert_eq!(chain(&["a", "b", "c", "d"]).unwrap(), "b → c → d");
+        assert_eq!(chain(&["std::a", "std::b", "std::c", "std::d"]).unwrap(), "std::b → std::c → std::d");
+        assert_eq!(chain(&[]), None);
+    }
+
+    #[test]
+    fn frames_of_runtimes_and_recursions_say_nothing() {
+        let python = [
+            "list_contains",
+            "_PyEval_Vector",
+            "total (a.py:3)",
+            "total (a.py:3)",
+            "<module> (a.py:1)",
+            "main",
+        ];
+        assert_eq!(frames(&python), ["<module> (a.py:1)", "total (a.py:3)", "list_contains"]);
+        let go = [
+            "runtime.tracebackPCs",
+            "runtime.systemstack.abi0",
+            "runtime.Callers",
+            "main.newError",
+            "runtime.main",
+        ];
+        assert_eq!(frames(&go), ["main.newError", "runtime.Callers", "runtime.tracebackPCs"]);
+    }
 }

@@ -14,6 +14,7 @@ mod checks;
 mod claim;
 mod hot;
 mod kernel_locks;
+mod late;
 mod ledger;
 mod limits;
 mod lock_functions;
@@ -60,7 +61,7 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 18] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 19] = [
     tracers::claims,
     pools::claims,
     begun::claims,
@@ -79,6 +80,7 @@ const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 18] = [
     memory::claims,
     limits::claims,
     waiting::claims,
+    late::claims,
 ];
 
 /// Stacks that are kept of a cause.
@@ -173,6 +175,8 @@ pub struct Findings {
     pub alone: Option<String>,
     /// The chain of calls that most of the program's own work is in, and its part.
     pub hot: Option<(String, f64)>,
+    /// The call and place that threads of a program that hardly runs wait in most, and its part of their waits.
+    pub waits: Option<(String, f64)>,
     /// What threads did, on CPU or not.
     pub lives: ThreadTime,
     /// Other programs behind which its threads stood on run queues, with thread-seconds, most first.
@@ -224,6 +228,11 @@ impl Findings {
             all.extend(finding(view, claim, given, book));
         }
         all.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        // That a program runs one thread at a time says less than what that thread does.
+        let more = |f: &Finding| f.id != "serial-thread" && f.share >= 2.0 * ADVISED;
+        if all.first().is_some_and(|first| first.id == "serial-thread") && all.get(1).is_some_and(more) {
+            all.swap(0, 1);
+        }
         let (mut list, mut others): (Vec<Finding>, Vec<Finding>) =
             all.into_iter().partition(|f| f.share >= LISTED && f.seconds > f.error);
         let is_large = |f: &Finding| f.share >= ADVISED && f.seconds > f.error;
@@ -278,8 +287,9 @@ impl Findings {
             |layer: Layer| others.iter().flat_map(|f| &f.parts).filter(move |part| part.layer == layer);
         let left = |layer: Layer| ledger.left(layer) + small(layer).map(|part| part.seconds).sum::<f64>();
         let left = whole.into_iter().map(|(layer, _)| (layer, left(layer))).collect();
-        let (alone, neighbours, hot) = (serial::alone(view), limits::stood_behind(view), hot::hot(view));
-        Findings { list, others, left, alone, neighbours, hot, ..Findings::default() }
+        let (alone, neighbours) = (serial::alone(view), limits::stood_behind(view));
+        let (hot, waits) = (hot::hot(view), hot::waits(view));
+        Findings { list, others, left, alone, neighbours, hot, waits, ..Findings::default() }
     }
 
     /// Seconds of a layer that no listed cause has.

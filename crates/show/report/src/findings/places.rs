@@ -45,6 +45,124 @@ pub(super) fn begins(frame: &str) -> bool {
         || SCRIPTS.iter().any(|start| frame.starts_with(start))
 }
 
+/// Whether a function is of a language's own library or runtime, by its name.
+pub(super) fn is_library(frame: &str) -> bool {
+    const PYTHON: [&str; 44] = [
+        "typing.py",
+        "inspect.py",
+        "linecache.py",
+        "tokenize.py",
+        "decoder.py",
+        "encoder.py",
+        "copy.py",
+        "copyreg.py",
+        "_parser.py",
+        "_compiler.py",
+        "enum.py",
+        "_collections_abc.py",
+        "abc.py",
+        "functools.py",
+        "contextlib.py",
+        "threading.py",
+        "queue.py",
+        "queues.py",
+        "pool.py",
+        "managers.py",
+        "connection.py",
+        "synchronize.py",
+        "socket.py",
+        "ssl.py",
+        "selectors.py",
+        "selector_events.py",
+        "base_events.py",
+        "events.py",
+        "tasks.py",
+        "subprocess.py",
+        "_strptime.py",
+        "_pydecimal.py",
+        "fractions.py",
+        "random.py",
+        "dataclasses.py",
+        "traceback.py",
+        "posixpath.py",
+        "genericpath.py",
+        "glob.py",
+        "fnmatch.py",
+        "pathlib.py",
+        "shutil.py",
+        "thread.py",
+        "process.py",
+    ];
+    const STARTS: [&str; 20] = [
+        "std::",
+        "core::",
+        "alloc::",
+        "hashbrown::",
+        "__gnu_cxx::",
+        "__cxxabiv1::",
+        "operator new",
+        "operator delete",
+        "java.",
+        "javax.",
+        "jdk.",
+        "sun.",
+        "com.sun.",
+        "runtime.",
+        "[",
+        "Builtins_",
+        "v8::",
+        "node::",
+        "void std::",
+        "bool std::",
+    ];
+    if is_line(frame) {
+        let file = frame.rsplit_once('(').map_or("", |(_, at)| at.split(':').next().unwrap_or(""));
+        return PYTHON.contains(&file) || file.starts_with("<frozen") || file.starts_with("node:");
+    }
+    let bare = frame.trim_start_matches(['<', '&']);
+    STARTS.iter().any(|start| bare.starts_with(start))
+        || frame.starts_with('_') && !frame.starts_with("_Z")
+        || is_go_library(frame)
+}
+
+/// Whether a function is of Go's standard library: the first part of its package's path has no dot, and it is not `main`.
+fn is_go_library(frame: &str) -> bool {
+    const PACKAGES: [&str; 30] = [
+        "bufio",
+        "bytes",
+        "compress",
+        "container",
+        "context",
+        "crypto",
+        "database",
+        "encoding",
+        "errors",
+        "fmt",
+        "hash",
+        "html",
+        "internal",
+        "io",
+        "log",
+        "maps",
+        "math",
+        "net",
+        "os",
+        "path",
+        "reflect",
+        "regexp",
+        "slices",
+        "sort",
+        "strconv",
+        "strings",
+        "sync",
+        "syscall",
+        "time",
+        "unicode",
+    ];
+    let package = frame.split(['.', '/']).next().unwrap_or("");
+    package.len() < frame.len() && PACKAGES.contains(&package)
+}
+
 /// Whether a function stands between the program's code and the kernel.
 fn is_between(frame: &str, call: &str) -> bool {
     const INTERNAL: [&str; 57] = [
@@ -200,7 +318,10 @@ impl Place {
     pub fn of_frames(frames: &[&str], call: &str) -> Place {
         let lines: Vec<&str> = frames.iter().copied().filter(|frame| is_line(frame)).collect();
         let own: Vec<&str> = lines.iter().copied().filter(|frame| !begins(frame)).collect();
-        let mut inside = if own.is_empty() { lines } else { own };
+        let own = if own.is_empty() { lines } else { own };
+        // The program's own line says more than that of the library which it calls.
+        let mut inside: Vec<&str> = own.iter().copied().skip_while(|frame| is_library(frame)).collect();
+        inside = if inside.is_empty() { own } else { inside };
         if inside.is_empty() {
             inside = frames.iter().copied().skip_while(|frame| is_between(frame, call)).collect();
             // Code that a runtime has compiled has no name here, and what called it is not the place.
@@ -260,6 +381,11 @@ impl Most {
             Some((_, sum)) => *sum += seconds,
             None => self.all.push((name.to_string(), seconds)),
         }
+    }
+
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
     }
 
     /// Adds all of another.

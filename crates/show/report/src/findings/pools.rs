@@ -16,6 +16,9 @@ const IDLE: f64 = 0.05;
 /// The part of their time that a pool's threads wait for work below which they never have to.
 const NEVER: f64 = 0.2;
 
+/// The part of their time in which they must be seen at work; they may stand on run queues besides.
+const WORKS: f64 = 0.25;
+
 /// A library's pool of threads.
 struct Pool {
     name: &'static str,
@@ -92,11 +95,14 @@ fn full(view: &View<'_>, slept: &[Slept<'_>], pool: &Pool) -> Option<Claim> {
         let named = user.iter().find(|f| !f.starts_with('[') && !f.starts_with("__"));
         named.map_or_else(String::new, |f| short(f))
     };
+    let mut busy = 0.0;
     for sample in view.samples.iter().filter(|s| works(s.thread, &s.user)) {
+        busy += sample.seconds;
         processes.add(sample.process, sample.seconds);
         functions.add(&innermost(&sample.user), sample.seconds);
     }
     for s in slept.iter().filter(|s| works(s.thread, &s.user)) {
+        busy += s.seconds;
         processes.add(s.process, s.seconds);
         functions.add(&innermost(&s.user), s.seconds);
     }
@@ -112,6 +118,10 @@ fn full(view: &View<'_>, slept: &[Slept<'_>], pool: &Pool) -> Option<Claim> {
         .map(|s| s.seconds)
         .sum();
     if size < 1.0 || without >= NEVER * size * view.elapsed() {
+        return None;
+    }
+    // A wait for work that has not ended yet may be in no stack: they must be seen at work.
+    if busy < WORKS * size * view.elapsed() {
         return None;
     }
     let place = functions.top().map_or_else(|| process.clone(), |(f, _)| f);

@@ -6,7 +6,7 @@ use ncpu_schema::{Layer, SampleClass, threads};
 
 use super::claim::{Claim, Kind, Source};
 use super::places::{Most, Place, is_line};
-use super::view::{Sampled, View};
+use super::view::{Sampled, Slept, View};
 use crate::causes::When;
 use crate::onion::evidence::collectors::{Collector, allocates, allocates_in_java, collector};
 
@@ -18,6 +18,10 @@ const INTERPRETS: f64 = 0.1;
 
 /// The part of the program's time on CPU that a known function has from which it is a cause.
 const KNOWN: f64 = 0.3;
+
+/// The rank of an entry from which on its functions are such as programs hardly call, and the part that these have to have.
+const PARTICULAR: u8 = 53;
+const KNOWN_PARTICULAR: f64 = 0.15;
 
 /// The part of the program's time on CPU below which a collector is what such programs have.
 const COLLECTS: f64 = 0.15;
@@ -219,6 +223,33 @@ fn compilers(view: &View<'_>) -> Vec<Claim> {
 /// The frames of a sample among which entries look for functions that they name.
 type Looks = for<'s, 'a> fn(&'s Sampled<'a>) -> &'s [&'a str];
 
+/// Where threads of Java wait for what their virtual machine's own thread does for them.
+fn asked_for_in(view: &View<'_>, function: &str) -> Most {
+    let mut places = Most::default();
+    let waits = |s: &&Slept<'_>| s.user.iter().any(|f| f.starts_with("VMThread::execute"));
+    for s in view.slept.iter().filter(|_| function.starts_with("VM_")).filter(waits) {
+        let program: Vec<&str> = s
+            .user
+            .iter()
+            .copied()
+            .skip_while(|f| f.contains("::") || !f.split('@').next().is_some_and(|bare| bare.contains('.')))
+            .collect();
+        places.add(&Place::of_frames(&program, "futex").words(), s.seconds);
+    }
+    if !places.is_empty() || !function.starts_with("VM_") {
+        return places;
+    }
+    // Waits that are short may be in no stack: what these threads do besides.
+    const ASK: [&str; 3] =
+        ["java.lang.Thread.getAllStackTraces", "java.lang.Thread.dumpThreads", "sun.management.ThreadImpl"];
+    for s in &view.samples {
+        if let Some(at) = s.user.iter().rposition(|f| ASK.iter().any(|start| f.starts_with(start))) {
+            places.add(&Place::of_frames(&s.user[at + 1..], "").words(), s.seconds);
+        }
+    }
+    places
+}
+
 /// Functions that entries name, where most of the program's time on CPU is in them.
 fn functions(view: &View<'_>, when: When, looks: Looks) -> Vec<Claim> {
     // A stack that breaks off says nothing of who called.
@@ -236,23 +267,27 @@ fn functions(view: &View<'_>, when: When, looks: Looks) -> Vec<Claim> {
     let mut claims = Vec::new();
     for (entry, samples) in of {
         let seconds = view.sample_seconds(&samples);
-        if seconds < KNOWN * all || seconds < 0.05 * view.capacity() {
+        let known = if view.context.causes.rank(entry) >= PARTICULAR { KNOWN_PARTICULAR } else { KNOWN };
+        if seconds < known * all || seconds < 0.05 * view.capacity() {
             continue;
         }
-        let (mut inner, mut lines, mut processes) = (Most::default(), Most::default(), Most::default());
+        let (mut functions, mut lines, mut processes) = (Most::default(), Most::default(), Most::default());
         for &at in &samples {
             let sample = &view.samples[at];
             processes.add(sample.process, sample.seconds);
             let known = |frame: &str| view.entry(when, frame) == Some(entry);
-            inner.add(sample.user.iter().find(|frame| known(frame)).copied().unwrap_or(""), sample.seconds);
+            // The outermost is what the program called.
+            let called = looks(sample).iter().rfind(|frame| known(frame)).copied();
+            functions.add(called.unwrap_or(""), sample.seconds);
             // Threads of Go that look for work have no caller of the program's.
             if !sample.user.iter().all(|frame| known(frame) || frame.starts_with("runtime.")) {
                 lines.add(&Place::beyond(&sample.user, known).words(), sample.seconds);
             }
         }
-        let Some((function, _)) = inner.top() else { continue };
+        let Some((function, _)) = functions.top() else { continue };
         let process = processes.top().map_or_else(String::new, |(name, _)| name);
-        let (place, line) = lines.place(&process);
+        let asked = asked_for_in(view, &function);
+        let (place, line) = if asked.is_empty() { lines.place(&process) } else { asked.place(&process) };
         let mut claim = Claim::new(Kind::Runtime, [when], function.clone())
             .with("function", super::names::short(&function))
             .with("process", process)

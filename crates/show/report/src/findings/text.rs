@@ -15,6 +15,10 @@ const WIDEST: usize = 80;
 
 const BAR: usize = 12;
 
+/// The part of capacity, and the part of the program's own work, below which a cause is not what a program is slow for.
+const SMALL_CAUSE: f64 = 0.1;
+const BESIDE_WORK: f64 = 0.2;
+
 /// Beginnings of notes that say how something was measured.
 const HOW: [&str; 2] =
     ["static locks are named by their callers", "kernel locks: too many waits to count all"];
@@ -74,10 +78,21 @@ fn headline(onion: &Onion) -> String {
 
 /// What is wrong, or that nothing is.
 pub(crate) fn sentence(onion: &Onion, findings: &Findings) -> String {
-    if let Some(first) = findings.list.first() {
-        return safe::line(&first.sentence).into_owned();
-    }
     let share = |layer: Layer| onion.seconds(layer) / onion.capacity.max(f64::MIN_POSITIVE);
+    if let Some(first) = findings.list.first() {
+        let first_says = safe::line(&first.sentence);
+        let small = first.share < SMALL_CAUSE
+            && first.share < BESIDE_WORK * share(Layer::User)
+            && first.waited.is_none();
+        return match findings.hot.as_ref().filter(|_| small) {
+            Some((chain, part)) => format!(
+                "Most is the program's own work, {} of it in {}. Beside it: {first_says}",
+                percent(*part),
+                safe::line(chain)
+            ),
+            None => first_says.into_owned(),
+        };
+    }
     let beside: f64 = onion
         .rows
         .iter()
@@ -99,6 +114,14 @@ pub(crate) fn sentence(onion: &Onion, findings: &Findings) -> String {
         return format!(
             "{} runs one thread at a time{within}, and {idle} of the capacity idles meanwhile{more}.",
             safe::line(alone)
+        );
+    }
+    if let Some((place, part)) = &findings.waits {
+        return format!(
+            "The program hardly runs, {} of the capacity: its threads wait, {} of that time {}.",
+            percent(share(Layer::User) + share(Layer::Calls)),
+            percent(*part),
+            safe::line(place)
         );
     }
     let mut lost: Vec<(f64, Layer)> =

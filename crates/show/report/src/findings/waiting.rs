@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use ncpu_schema::{Counter, Layer, Microstate, SampleClass, events, sleepers, threads, user_locks};
+use ncpu_schema::{Counter, Layer, Microstate, SampleClass, requests, sleepers, threads, user_locks};
 
 use super::claim::{Claim, Kind, Source};
 use super::places::{Most, Place};
@@ -21,7 +21,7 @@ const OFTEN: f64 = 5.0;
 
 /// A delayed ACK comes after 40 ms on Linux. The mean of waits is less where some are for other bytes, and more where CPUs
 /// are busy.
-const DELAYED_ACK: std::ops::Range<f64> = 0.025..0.060;
+pub(super) const DELAYED_ACK: std::ops::Range<f64> = 0.025..0.060;
 
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let slept = &view.slept;
@@ -62,14 +62,7 @@ pub(super) fn wakes(view: &View<'_>, claim: &mut Claim, part: f64, interrupts: &
 
 /// Waits for TCP that end after 40 ms, again and again, where the kernel sent as many delayed ACKs.
 fn delayed_acks(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
-    let acks: u64 = match events::Reader::open(view.context.recording) {
-        Ok(Some(t)) => t
-            .rows()
-            .filter(|&r| t.event.get(r) == Some(Counter::DelayedAcks))
-            .filter_map(|r| t.count.get(r))
-            .sum(),
-        _ => 0,
-    };
+    let acks = super::late::counted(view, Counter::DelayedAcks);
     let waits = slept.iter().filter(|s| {
         let tcp =
             s.in_kernel("tcp_recvmsg") || s.in_kernel("tcp_recvmsg_locked") || s.in_kernel("tcp_sendmsg");
@@ -79,7 +72,7 @@ fn delayed_acks(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     let top = waits.max_by(|a, b| {
         (a.each(), a.seconds).partial_cmp(&(b.each(), b.seconds)).unwrap_or(std::cmp::Ordering::Equal)
     })?;
-    if top.seconds < LEAST * view.elapsed() || (acks as f64) < 0.3 * top.count {
+    if top.seconds < LEAST * view.elapsed() || acks < 0.3 * top.count {
         return None;
     }
     let place = Place::of_frames(&top.user, "recvfrom");
@@ -97,7 +90,7 @@ fn delayed_acks(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
             "{} of {} each; the kernel delayed {} ACKs",
             grouped(top.count),
             length(top.each()),
-            grouped(acks as f64)
+            grouped(acks)
         ),
     );
     Some(claim)
@@ -138,14 +131,17 @@ fn by_place<'s, 'a>(
     all.into_iter().map(|(_, waits)| waits).collect()
 }
 
+/// Functions of Java by which a thread sleeps for a time, in a futex.
+const SLEEPS: [&str; 2] = ["JavaThread::sleep", "Thread.sleep"];
+
 /// Whether a thread sleeps for a time.
 fn sleeps(s: &Slept<'_>) -> bool {
     ["do_nanosleep", "hrtimer_nanosleep"].iter().any(|f| s.in_kernel(f))
-        || s.user.iter().take(6).any(|f| f.contains("JavaThread::sleep") || f.contains("Thread.sleep"))
+        || s.user.iter().take(6).any(|f| SLEEPS.iter().any(|sleep| f.contains(sleep)))
 }
 
 /// Whether a wait is a runtime's own: of its watcher, or of a thread that it has no work for.
-fn keeps_house(s: &Slept<'_>) -> bool {
+pub(super) fn keeps_house(s: &Slept<'_>) -> bool {
     const FUNCTIONS: [&str; 5] =
         ["runtime.sysmon", "runtime.stopm", "runtime.findRunnable", "WatcherThread", "VMThread::"];
     s.user.iter().any(|f| FUNCTIONS.iter().any(|name| f.contains(name)))
@@ -435,7 +431,9 @@ fn pools(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         let barrier =
             t.pattern.get(row).into_iter().chain(stack.split(';').take(3)).any(|f| f.contains("barrier"));
         let semaphore = t.lock.get(row).is_some_and(|lock| lock.starts_with("semaphore set"));
-        if ty == "lock" || semaphore || barrier {
+        // One that sleeps for a time waits for nobody.
+        let sleeps = stack.split(';').any(|f| SLEEPS.iter().any(|sleep| f.contains(sleep)));
+        if ty == "lock" || semaphore || barrier || sleeps {
             continue;
         }
         let chain: Vec<&str> = stack.split(';').skip_while(|frame| waits(frame)).take(3).collect();
@@ -616,12 +614,40 @@ fn reads(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         "filemap_get_pages",
     ];
     let mut claim = of.claim(view, When::Reads, "reads").with("each", each);
+    if let Some(device) = device_takes(view, &of.process).filter(|device| held_back(&of, *device)) {
+        claim.when = vec![When::HeldBeforeDevice];
+        claim = claim.with("device", length(device));
+        claim.line("the device", format!("takes {} for a request", length(device)));
+    }
     for (at, sample) in view.samples.iter().enumerate().filter(|(_, s)| s.process == of.process) {
         if call_of(sample) == Some(&*of.call) && FROM_DEVICE.iter().any(|f| sample.in_kernel(f)) {
             claim.ask(Source::Sample(at), sample.seconds, "in the call");
         }
     }
     Some(of.idle(view, claim))
+}
+
+/// A read waits for something before the device where it takes this many times the device's time, and this long.
+const TIMES: f64 = 5.0;
+const HELD: f64 = 2e-3;
+
+/// Whether reads wait much longer than the device takes.
+fn held_back(of: &ForDevice, device: f64) -> bool {
+    let each = of.seconds / of.count.max(1.0);
+    each >= HELD && each >= TIMES * device
+}
+
+/// How long a device takes for a read of a process, with the queues before it that are the device's; `None` where it had none.
+fn device_takes(view: &View<'_>, process: &str) -> Option<f64> {
+    let t = requests::Reader::open(view.context.recording).ok()??;
+    let of =
+        t.rows().filter(|&row| t.process.get(row) == Some(process) && t.operation.get(row) == Some("read"));
+    let (mut seconds, mut count) = (0.0, 0.0);
+    for row in of {
+        seconds += t.seconds.get(row).unwrap_or(0.0) + t.queued.get(row).unwrap_or(0.0);
+        count += t.count.get(row).unwrap_or(0) as f64;
+    }
+    (count > 0.0).then(|| seconds / count)
 }
 
 /// Page faults that wait for a device one after another.

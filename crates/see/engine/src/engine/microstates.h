@@ -164,11 +164,22 @@ int seed_threads(struct bpf_iter__task *ctx)
 {
 	struct task_struct *p = ctx->task;
 
-	if (!p || bpf_task_storage_get(&tasks, p, 0, 0))
+	if (!p)
 		return 0;
+	struct task_rec *r = bpf_task_storage_get(&tasks, p, 0, 0);
+	bool met = r != NULL;
 	__u64 now = bpf_ktime_get_ns();
-	struct task_rec *r = get(p, now);
+
+	if (!r)
+		r = get(p, now);
 	if (!r || !r->target)
+		return 0;
+	/* In a later round user space has offered numbers since. */
+	if (cfg_tenants && (!r->css_set || r->tenant == TENANT_OTHERS)) {
+		r->css_set = (__u64)p; /* as a number: see tenant_comes() */
+		set_tenant(r, *(volatile __u64 *)&r->css_set);
+	}
+	if (met)
 		return 0;
 	if (!p->__state && !p->on_cpu) {
 		r->state = LAT;

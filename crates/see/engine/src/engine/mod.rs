@@ -104,6 +104,9 @@ const AT_ONCE: Duration = Duration::from_millis(200);
 /// Events that are taken before the clock is looked at.
 const BATCH: usize = 256;
 
+/// Rounds in which the threads are met that are there when an observation begins: enough for all numbers that there are.
+const SEED_ROUNDS: usize = 8;
+
 /// How far ahead the ends of the observed time are set, nanoseconds.
 const AHEAD: u64 = 20_000;
 
@@ -312,13 +315,10 @@ impl Engine {
         }
         if config.traces_calls() || config.explain {
             // Threads that sleep through the first interval must be known to have slept.
-            self.iterate(&self.skel.progs.seed_threads)?;
+            self.seed()?;
         }
         self.mark(&self.online.cpus);
-        // Threads that ended before, some of our own.
-        let _ = self.ring.consume();
-        self.early = self.inbox.take();
-        self.early.retain(|event| matches!(event, Event::Tenant(_)));
+        self.receive_early();
         self.start = (0..self.tables.slots.len()).map(|i| self.tables.slots.get(i)).collect();
         // A moment ahead, so that all CPUs know it when it comes.
         self.began = monotonic_ns() + AHEAD;
@@ -335,6 +335,28 @@ impl Engine {
         self.begin_contentions();
         self.begin_switches();
         Ok(())
+    }
+
+    /// Meets the threads that are there already, in rounds: each has room and numbers for a part of the tenants.
+    fn seed(&mut self) -> Result<()> {
+        let missed = |engine: &Engine| engine.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.tenants_missed);
+        for _ in 0..SEED_ROUNDS {
+            if let Some(bss) = &mut self.skel.maps.bss_data {
+                bss.tenants_missed = 0;
+            }
+            self.iterate(&self.skel.progs.seed_threads)?;
+            self.receive_early();
+            let all_have_one = missed(self) == 0;
+            let Some(tenants) = self.tenants.as_mut().filter(|_| !all_have_one) else { break };
+            tenants.offer(&mut self.skel)?;
+        }
+        Ok(())
+    }
+
+    /// Events of before the observation. Those of threads that ended then, some of our own, are dropped.
+    fn receive_early(&mut self) {
+        let _ = self.ring.consume();
+        self.early.extend(self.inbox.take().into_iter().filter(|event| matches!(event, Event::Tenant(_))));
     }
 
     /// Whether [`Engine::trace_flush_calls`] has something to do.

@@ -17,7 +17,7 @@ use crate::bpf_support::namespace::process_dir;
 use crate::engine::{Coverage, Lost, NewTenant, Shares, Spent, ThreadOut, tenant};
 
 /// Tenants of an interval; those with least time are one.
-const MOST: usize = 256;
+const MOST: usize = 4096;
 /// Names that are remembered: of that many groups, programs and users.
 const REMEMBERED: usize = 8192;
 /// First number in tables that is given away; below it are the fixed numbers of the BPF programs.

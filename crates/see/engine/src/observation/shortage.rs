@@ -220,7 +220,11 @@ mod tests {
         let before = Tcp::of("TcpExt: ListenOverflows TCPTimeouts DelayedACKs\nTcpExt: 5 9 17\n");
         assert_eq!((before.listen_overflows, before.timeouts, before.delayed_acks), (5, 9, 17));
         let now = Tcp { listen_overflows: 8, timeouts: 9, delayed_acks: 4 };
-        assert_eq!(now.since(before), Tcp { listen_overflows: 3, ..Tcp::default() }, "a count that fell says nothing");
+        assert_eq!(
+            now.since(before),
+            Tcp { listen_overflows: 3, ..Tcp::default() },
+            "a count that fell says nothing"
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ncpu_schema::{Activity, Counter, events, thread_time};
+use ncpu_schema::{Activity, Counter, thread_time};
 
 use super::claim::{Claim, Kind};
 use super::places::{Most, Place};
@@ -217,17 +217,6 @@ fn both_ends(view: &View<'_>) -> bool {
     servers.iter().any(|(port, seconds)| long(*seconds) && clients.get(port).is_some_and(|s| long(*s)))
 }
 
-/// How often something was counted.
-pub(super) fn counted(view: &View<'_>, what: Counter) -> f64 {
-    match events::Reader::open(view.context.recording) {
-        Ok(Some(t)) => {
-            let rows = t.rows().filter(|&row| t.event.get(row) == Some(what));
-            rows.filter_map(|row| t.count.get(row)).sum::<u64>() as f64
-        }
-        _ => 0.0,
-    }
-}
-
 /// Long waits for TCP that its timers end: a connection is asked for again, data is sent again, or was held back.
 fn tcp(view: &View<'_>) -> Option<Claim> {
     const CONNECTS: [&str; 2] = ["inet_stream_connect", "__inet_stream_connect"];
@@ -240,8 +229,8 @@ fn tcp(view: &View<'_>) -> Option<Claim> {
             moves.add(s, call_in(&s.kernel).unwrap_or("recvfrom"), "");
         }
     }
-    let dropped = counted(view, Counter::ListenOverflows);
-    let again = counted(view, Counter::TcpTimeouts);
+    let dropped = view.counted(Counter::ListenOverflows);
+    let again = view.counted(Counter::TcpTimeouts);
     if connects.is_large(view) && dropped >= SOME.max(0.1 * connects.count) {
         // A client whose connection was dropped at its last step has sent its first bytes, and waits for the answer.
         connects.seconds += moves.seconds;

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use ncpu_schema::{
-    CpuState, Error, InterruptKind, Layer, Microstate, Runnable, SampleClass, StackKind, UserCause,
+    Counter, CpuState, Error, InterruptKind, Layer, Microstate, Runnable, SampleClass, StackKind, UserCause,
     interrupts, runnable, stacks, threads, user_causes,
 };
 
 use crate::causes::When;
-use crate::onion::evidence::Context;
+use crate::onion::evidence::{Context, counter};
 
 /// A sampled stack of the program on CPU, outside of traced waits for kernel locks.
 #[derive(Clone, Debug)]
@@ -178,6 +178,11 @@ impl<'a> View<'a> {
     /// Switches of all the program's threads.
     pub fn switches(&self) -> f64 {
         self.switched.values().map(|s| s.voluntary + s.involuntary).sum()
+    }
+
+    /// How often an event was counted.
+    pub fn counted(&self, event: Counter) -> f64 {
+        counter(&self.context, event)
     }
 
     /// CPU-seconds of a layer.

@@ -62,7 +62,7 @@ pub(super) fn wakes(view: &View<'_>, claim: &mut Claim, part: f64, interrupts: &
 
 /// Waits for TCP that end after 40 ms, again and again, where the kernel sent as many delayed ACKs.
 fn delayed_acks(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
-    let acks = super::late::counted(view, Counter::DelayedAcks);
+    let acks = view.counted(Counter::DelayedAcks);
     let waits = slept.iter().filter(|s| {
         let tcp =
             s.in_kernel("tcp_recvmsg") || s.in_kernel("tcp_recvmsg_locked") || s.in_kernel("tcp_sendmsg");

@@ -186,7 +186,7 @@ fn total(counts: impl Iterator<Item = u64>) -> u64 {
 }
 
 /// How often an event was counted.
-fn counter(context: &Context<'_>, event: Counter) -> f64 {
+pub(crate) fn counter(context: &Context<'_>, event: Counter) -> f64 {
     let Ok(Some(t)) = events::Reader::open(context.recording) else { return 0.0 };
     let of = t.rows().filter(|&r| t.event.get(r) == Some(event));
     total(of.filter_map(|r| t.count.get(r))) as f64

@@ -1,5 +1,5 @@
 // Goroutines that give up their thread while they hold one lock, so that the others park for it hundreds of thousands of
-// times a second; or that sleep with it, and park a few times. Prints how often it was taken.
+// times a second; or that work and sleep with it, and park a few times. Prints how often it was taken.
 package main
 
 import (
@@ -25,6 +25,8 @@ func main() {
 				if os.Args[1] == "hot" {
 					runtime.Gosched()
 				} else {
+					for begin := time.Now(); time.Since(begin) < time.Millisecond; {
+					}
 					time.Sleep(5 * time.Millisecond)
 				}
 				mutex.Unlock()

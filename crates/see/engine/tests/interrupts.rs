@@ -81,7 +81,7 @@ mod quiet {
             let mut next = || words.next().expect("a number");
             let (before, looking, gaps, long, waited) = (next(), next(), next(), next(), next());
             let told = run.sum("cpu_time", "target");
-            // What no thread of this machine took of the long ones the hypervisor did, which nobody here sees.
+            // The hypervisor took the part of the long gaps that no thread of this machine took. ncpu does not see it.
             let stolen = (long - waited).max(0.0);
             let truth = before + looking - gaps + stolen;
             seen.push((told - truth, gaps));
@@ -107,7 +107,7 @@ mod parts {
     #[test]
     #[ignore = "a part played under observation"]
     fn clock() {
-        // What is longer is no look at the clock, and what is much longer no interrupt.
+        // Reading the clock takes less than GAP, and an interrupt less than LONG.
         const GAP: u64 = 400;
         const LONG: u64 = 300_000;
         // How long it stood on a run queue, ns.

@@ -243,7 +243,7 @@ impl ProcMaps {
         self.processes.contains_key(&tgid)
     }
 
-    /// The user of a process, as noted, to whom the time that its data take is charged.
+    /// The user of a process. The time that data of the process take is charged to this user.
     pub(crate) fn whose(&self, tgid: u32) -> Whose {
         self.owners.get(&tgid).copied().unwrap_or(Whose::OWN)
     }

@@ -428,7 +428,7 @@ impl User {
             .and_then(|p| if what == What::Functions { &p.functions } else { &p.variables }.table.as_ref()))
     }
 
-    /// Names offsets of one file while `whose` has time left; the rest are named when they are seen again.
+    /// Names offsets of one file while `whose` has time left. Offsets without a name are named when they are seen again.
     fn resolve(&mut self, maps: &ProcMaps, file: u32, offsets: &[u64], whose: Whose) {
         let Some(program) = self.program(maps, file).filter(|program| program.again.is_none()) else {
             return;

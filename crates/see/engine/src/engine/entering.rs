@@ -63,7 +63,7 @@ fn gaps(bss: &types::bss) -> u64 {
         }
         // It may have come after the clock was read.
         let after = monotonic_ns();
-        // Two at once cannot be told apart.
+        // Only the handler of the last is known: a gap with two interrupts is left out.
         if met == hits.wrapping_add(1) {
             // SAFETY: as above.
             let handler = unsafe { (&raw const bss.gauge_ns).read_volatile() };

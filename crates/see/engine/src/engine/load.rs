@@ -352,7 +352,7 @@ fn choose_interrupts(
     let soft = Some(SOFTIRQS).filter(traced);
     progs.softirq_in.set_autoload(soft.is_some());
     progs.softirq_out.set_autoload(soft.is_some());
-    // Elsewhere than on x86 the two kinds are not told apart.
+    // Only x86 has a tracepoint for each of the two kinds.
     let gauged = hard.contains(&LOCAL_TIMER);
     progs.gauge_in.set_autoload(gauged);
     progs.gauge_out.set_autoload(gauged);
@@ -416,8 +416,8 @@ const LOCAL_TIMER: Pair = ("local_timer_entry", "local_timer_exit");
 const VECTORS: [Pair; 5] = [
     LOCAL_TIMER,
     ("reschedule_entry", "reschedule_exit"),
-    ("call_function_entry", "call_function_exit"),
-    ("call_function_single_entry", "call_function_single_exit"),
+    CROSS_CALLS[0],
+    CROSS_CALLS[1],
     ("irq_work_entry", "irq_work_exit"),
 ];
 /// Calls of other CPUs: of several at once, and of one.

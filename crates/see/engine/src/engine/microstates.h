@@ -175,10 +175,8 @@ int seed_threads(struct bpf_iter__task *ctx)
 	if (!r || !r->target)
 		return 0;
 	/* In a later round user space has offered numbers since. */
-	if (cfg_tenants && (!r->css_set || r->tenant == TENANT_OTHERS)) {
-		r->css_set = (__u64)p; /* as a number: see tenant_comes() */
-		set_tenant(r, *(volatile __u64 *)&r->css_set);
-	}
+	if (cfg_tenants && (!r->css_set || r->tenant == TENANT_OTHERS))
+		set_tenant_of(r, p);
 	if (met)
 		return 0;
 	if (!p->__state && !p->on_cpu) {
@@ -254,10 +252,8 @@ int dump_threads(struct bpf_iter__task *ctx)
 	if (!r || !r->target || r->told)
 		return 0;
 	/* It has not come on CPU since the observation began. */
-	if (cfg_tenants && !r->css_set) {
-		r->css_set = (__u64)p;
-		set_tenant(r, *(volatile __u64 *)&r->css_set);
-	}
+	if (cfg_tenants && !r->css_set)
+		set_tenant_of(r, p);
 	struct thread_out *t = &telling;
 	__builtin_memset(t, 0, sizeof(*t));
 	/* Its CPU may put it into another state meanwhile: then once more. */

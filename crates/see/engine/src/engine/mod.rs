@@ -104,7 +104,7 @@ const AT_ONCE: Duration = Duration::from_millis(200);
 /// Events that are taken before the clock is looked at.
 const BATCH: usize = 256;
 
-/// Rounds in which the threads are met that are there when an observation begins: enough for all numbers that there are.
+/// Rounds in which the existing threads get tenants when an observation begins: enough to give away all numbers.
 const SEED_ROUNDS: usize = 8;
 
 /// How far ahead the ends of the observed time are set, nanoseconds.
@@ -339,15 +339,14 @@ impl Engine {
 
     /// Meets the threads that are there already, in rounds: each has room and numbers for a part of the tenants.
     fn seed(&mut self) -> Result<()> {
-        let missed = |engine: &Engine| engine.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.tenants_missed);
         for _ in 0..SEED_ROUNDS {
             if let Some(bss) = &mut self.skel.maps.bss_data {
                 bss.tenants_missed = 0;
             }
             self.iterate(&self.skel.progs.seed_threads)?;
             self.receive_early();
-            let all_have_one = missed(self) == 0;
-            let Some(tenants) = self.tenants.as_mut().filter(|_| !all_have_one) else { break };
+            let missed = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.tenants_missed);
+            let Some(tenants) = self.tenants.as_mut().filter(|_| missed > 0) else { break };
             tenants.offer(&mut self.skel)?;
         }
         Ok(())

@@ -317,6 +317,13 @@ APART int set_tenant(struct task_rec *r, __u64 task)
 	return 0;
 }
 
+/* The same of a thread that need not be on CPU. As a number: the verifier passes no pointers to functions. */
+static __always_inline void set_tenant_of(struct task_rec *r, struct task_struct *p)
+{
+	r->css_set = (__u64)p;
+	set_tenant(r, *(volatile __u64 *)&r->css_set);
+}
+
 /* A thread comes on CPU. */
 static __always_inline void tenant_comes(struct cpu_slot *s, struct task_rec *r, struct task_struct *p)
 {

@@ -232,7 +232,7 @@ fn tcp(view: &View<'_>) -> Option<Claim> {
     let dropped = view.counted(Counter::ListenOverflows);
     let again = view.counted(Counter::TcpTimeouts);
     if connects.is_large(view) && dropped >= SOME.max(0.1 * connects.count) {
-        // A client whose connection was dropped at its last step has sent its first bytes, and waits for the answer.
+        // The last step of a connection was dropped, but the client has sent its first bytes and waits for the answer.
         connects.seconds += moves.seconds;
         connects.count += moves.count;
         let mut claim = connects.claim(view, When::AcceptQueue, Kind::Peer);

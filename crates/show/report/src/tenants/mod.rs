@@ -118,11 +118,11 @@ pub struct Tenancy {
     pub members: HashMap<String, Tenant>,
     /// Memory bandwidth of groups, largest first; empty where the machine does not count it.
     pub bandwidth: Vec<Moved>,
-    /// What the names of tenants hold that were asked for: they have a line of their own, however little they have.
+    /// Parts of names that were asked for. Tenants with such a name always have a line of their own.
     pub asked: Vec<String>,
 }
 
-/// What a group of processes read from and wrote to memory.
+/// Memory traffic of a group of processes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Moved {
     /// Path below /sys/fs/resctrl.

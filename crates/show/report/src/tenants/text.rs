@@ -213,7 +213,7 @@ const SHARES: [(&str, &[Layer]); 4] = [
     ("idle", &[Layer::Serial, Layer::RunQueue, Layer::WakeUp, Layer::Io, Layer::Idle]),
 ];
 
-/// What groups read from and wrote to memory.
+/// Memory traffic of groups.
 fn bandwidth(out: &mut String, tenancy: &Tenancy) {
     if tenancy.bandwidth.is_empty() {
         return;

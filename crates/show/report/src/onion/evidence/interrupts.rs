@@ -88,7 +88,7 @@ pub(super) fn by_kind(context: &Context<'_>) -> Evidence {
 /// From this part of the time of interrupts on, entering them is worth a word.
 const MOSTLY_ENTERED: f64 = 0.3;
 
-/// What one interrupt takes before its handler begins, where that is much of the time of all of them.
+/// The time of one interrupt before its handler begins, where that is much of the time of all interrupts.
 fn entering(all: &[Kind]) -> Option<Seconds> {
     let hard = || all.iter().filter(|k| k.kind != InterruptKind::Softirq);
     let entered: f64 = hard().map(|k| k.entry_seconds).sum();

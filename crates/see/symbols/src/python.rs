@@ -147,7 +147,10 @@ impl Pythons {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(new) => {
                     let Some(source) = maps.to_parse(file) else { continue };
-                    new.insert(symbols(&source))
+                    let began = Instant::now();
+                    let found = symbols(&source);
+                    source.charge(began.elapsed());
+                    new.insert(found)
                 }
             };
             // The program itself may only load the library that has them.
@@ -300,9 +303,7 @@ fn is_python(label: &str) -> bool {
 }
 
 fn symbols(file: &Source) -> Option<Symbols> {
-    let began = Instant::now();
     let found = named_symbols(file, true, &["_PyRuntime", "Py_Version", "PyCode_Type"]);
-    file.charge(began.elapsed());
     let mut found = found.into_iter().map(|at| at.map_or(0, |(address, _)| address));
     let (runtime, version, code_type) = (found.next()?, found.next()?, found.next()?);
     // Before 3.11 there is no Py_Version, and frames differ.

@@ -599,7 +599,6 @@ struct tenant_event {
 
 enum loss {
 	LOSS_QUEUE,	/* on run queues, while the other's thread ran there */
-	LOSS_QUOTA,	/* on run queues, held back by the limit of its own group */
 	LOSS_SOFTIRQ,	/* on run queues, while a thread of the kernel served softirqs there */
 	LOSS_LOCK,	/* for a kernel lock that the other held when the wait began */
 	LOSS_NETWORK,	/* to softirqs of the network; the sender of their packets is not known there */
@@ -627,8 +626,8 @@ struct thread_out {
 	__u32 allowed;		/* CPUs that it may use; 0 of threads of the kernel */
 	__u32 tenant;
 	__u32 queue;		/* the CPU on whose queue it stands + 1; 0: on none */
-	__u32 pad;
-	__u64 held;		/* ns for which its group's limit has held it back, of the wait at hand */
+	__u32 holds;		/* how often the limit of its group held it back, without what goes on */
+	__u64 held;		/* of its ns on run queues, those for which the limit of its group held it back */
 	__u64 by[LIFE_N];	/* ns off CPU, but for run queues, by enum life */
 	__u64 utime, stime;	/* ns on CPU by the kernel's ticks */
 	__u64 dirtied, read;	/* bytes of files that it wrote and that it had read from devices */

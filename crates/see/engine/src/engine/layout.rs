@@ -333,8 +333,9 @@ pub struct ThreadOut {
     pub(crate) tenant: u32,
     /// The CPU on whose queue it stands, and one more; 0: on none.
     pub(crate) queue: u32,
-    pub(crate) pad: u32,
-    /// ns for which its group's limit has held it back, of the wait in progress.
+    /// How often the limit of its group held it back, without what goes on.
+    pub(crate) holds: u32,
+    /// Of its ns on run queues, those for which that limit held it back.
     pub(crate) held: u64,
     /// ns off CPU, but for run queues, by what was waited for (`enum life`).
     pub(crate) by: [u64; LIVES],

@@ -279,13 +279,13 @@ int dump_threads(struct bpf_iter__task *ctx)
 		t->micro[state] += until - since;
 		if (state >= TFL && state < LAT)
 			asleep += until - since;
+		if (state == LAT && r->throttled)
+			t->held += until - since;
 	}
 	if (asleep > 0)
 		tell_wait(t, r, asleep);
 	if (now > until)
 		t->micro[LAT] += now - until;
-	if (state == LAT && r->throttled)
-		t->held = held_until(since, now);
 	if (now > since && calls_off && r->state == USR)
 		t->untraced += now - since;
 	bpf_seq_write(seq, t, sizeof(*t));

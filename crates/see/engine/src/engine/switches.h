@@ -184,15 +184,6 @@ static __always_inline void pass_over(struct cpu_slot *s, struct task_struct *p,
 	begin_wait(s, r, MASK(r->like_wait, 7));
 }
 
-/* A thread that was held back by its group's limit may run again. */
-static __always_inline void held_back(struct cpu_slot *s, struct task_rec *r, __u64 now)
-{
-	__u64 ns = held_until(r->since, now);
-
-	if (r->target && observing && ns)
-		add_lock(lock_slot(s, (__u64)r->tenant + 2, 0, r->tenant, KIND_LEDGER | LOSS_QUOTA), 0, ns, 1);
-}
-
 static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_struct *p, struct task_rec *r,
 				    bool runnable, __u32 state, __u64 now)
 {
@@ -501,12 +492,10 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 		if (r->runnable != WAIT_RUNQ)
 			r->slept_until = r->came_from;
 	}
-	if (r->state == LAT && r->throttled && cfg_tenants)
-		held_back(s, r, now);
-	else if (r->state == LAT && cfg_queues && r->target && observing && to_be_divided(r->since, now))
+	bool held = r->state == LAT && r->throttled;
+	r->holds += held;
+	if (r->state == LAT && !held && cfg_queues && r->target && observing && to_be_divided(r->since, now))
 		stood(r->queue, r->since, now, r->tenant);
-	bool held = r->throttled;
-	r->throttled = 0;
 	if (r->state == LAT && (r->target || cfg_lock_all))
 		was_runnable(s, next, r, now);
 	__u64 slept = r->target ? woke(r, next) : 0;
@@ -517,6 +506,7 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 	if (calls_off)
 		r->on_state = USR;
 	micro(r, r->on_state, now);
+	r->throttled = 0;
 	leave_cut_wait(s, r, now, next->tgid);
 	end_wait(s, r);
 	r->on_cpu = 1;

@@ -87,6 +87,8 @@ struct task_rec {
 	__u64 dirtied, read;	/* the kernel's counts of bytes when the record was made */
 	__u64 freeing;		/* ns, when it began to free memory for others; 0: it does not */
 	__u64 freeing_queued;	/* ns that it had stood on run queues before */
+	__u64 held;		/* of its ns on run queues, those for which the limit of its group held it back */
+	__u32 holds;		/* and how often that ended */
 	__u16 tenant;
 	__u16 waits_as;		/* the tenant that its wait is counted for */
 	__u8 throttled;		/* it was taken off its CPU because its group's limit is used up */
@@ -224,6 +226,8 @@ static __always_inline __u32 micro(struct task_rec *r, __u32 next, __u64 now)
 		r->micro[i] += now - r->since;
 		if (calls_off && i == USR)
 			r->untraced += now - r->since;
+		if (i == LAT && r->throttled)
+			r->held += now - r->since;
 		r->since = now;
 	}
 	r->state = next;
@@ -349,14 +353,6 @@ static __always_inline bool is_throttled(struct task_struct *p)
 	return p->se.cfs_rq->throttle_count > 0;
 }
 
-/* ns of the observation for which its group's limit has held a thread back that left its CPU at `since`. */
-static __always_inline __u64 held_until(__u64 since, __u64 now)
-{
-	if (since < observe_from)
-		since = observe_from;
-	return now > since ? now - since : 0;
-}
-
 /* Writes the record of a thread for user space. */
 static __always_inline void thread_out(struct thread_out *t, struct task_rec *r, struct task_struct *p)
 {
@@ -389,6 +385,8 @@ static __always_inline void thread_out(struct thread_out *t, struct task_rec *r,
 	t->cpus = BPF_CORE_READ(p, cpus_mask.bits[0]);
 	t->tenant = r->tenant;
 	t->queue = r->state == LAT && !r->throttled ? r->queue + 1 : 0;
+	t->held = r->held;
+	t->holds = r->holds;
 	t->allowed = p->flags & PF_KTHREAD ? 0 : p->nr_cpus_allowed;
 	for (int i = 0; i < LIFE_N; i++)
 		t->by[i] = r->by[i];

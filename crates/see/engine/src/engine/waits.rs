@@ -204,20 +204,18 @@ pub struct Lost {
 impl Lost {
     /// On run queues behind the other (`enum loss`).
     pub const QUEUE: u32 = 0;
-    /// Held back by the limit of its own group.
-    pub const QUOTA: u32 = 1;
     /// On run queues behind a thread of the kernel that served softirqs.
-    pub const SOFTIRQ: u32 = 2;
+    pub const SOFTIRQ: u32 = 1;
     /// For a kernel lock that the other held.
-    pub const LOCK: u32 = 3;
+    pub const LOCK: u32 = 2;
     /// To softirqs of the network.
-    pub const NETWORK: u32 = 4;
+    pub const NETWORK: u32 = 3;
     /// While a device served the other's requests. Without a culprit the whole wait, and in `cpus` what the request takes alone.
-    pub const DEVICE: u32 = 5;
+    pub const DEVICE: u32 = 4;
     /// Freeing memory because the machine has none.
-    pub const RECLAIM: u32 = 6;
+    pub const RECLAIM: u32 = 5;
     /// Freeing memory because its group may have no more; without a culprit that group is not its own.
-    pub const LIMIT: u32 = 7;
+    pub const LIMIT: u32 = 6;
 }
 
 /// Rows of which the smallest are summed up, to bound their number per interval.

@@ -37,11 +37,19 @@ pub struct Stood {
     pub threads: u32,
     /// Seconds that threads waited for locks.
     pub locked: f64,
-    /// Of those, the seconds of threads that stand there still, by CPU.
+    /// Of `all`, the seconds of threads that stand there still and that no limit holds back, by CPU.
     pub still: HashMap<usize, f64>,
-    /// Seconds for which limits have held back threads that they hold back still, without what an earlier interval told
-    /// of a wait: the BPF programs count a wait as a whole when it ends.
+    /// Of all, the seconds for which the limit of its own group held threads back.
     pub held: f64,
+    /// How often that has ended.
+    pub holds: u64,
+}
+
+impl Stood {
+    /// Seconds behind others, not held back by a limit.
+    fn behind(&self) -> f64 {
+        (self.all - self.held).max(0.0)
+    }
 }
 
 /// Parts of `whole` in proportion to weights; empty without weights.
@@ -129,8 +137,6 @@ pub fn sum(input: &Input<'_>) -> BTreeMap<Key, Sum> {
     losses.spins();
     losses.steal();
     losses.interrupted();
-    // The row of a wait that an earlier interval told a part of may have been lost.
-    losses.sums.values_mut().for_each(|sum| sum.threads = sum.threads.max(0.0));
     losses.sums
 }
 
@@ -144,14 +150,14 @@ struct Scales {
 impl Scales {
     fn of_queues(input: &Input<'_>) -> Scales {
         let mut counted: HashMap<u32, f64> = HashMap::new();
-        let on_queue = |row: &&Lost| [Lost::QUEUE, Lost::QUOTA, Lost::SOFTIRQ].contains(&row.cause);
+        let on_queue = |row: &&Lost| [Lost::QUEUE, Lost::SOFTIRQ].contains(&row.cause);
         for row in input.lost.iter().filter(on_queue) {
             *counted.entry(row.victim).or_default() += row.threads as f64 / 1e9;
         }
         for (number, stood) in input.queued {
-            *counted.entry(*number).or_default() += stood.held + stood.still.values().sum::<f64>();
+            *counted.entry(*number).or_default() += stood.still.values().sum::<f64>();
         }
-        Scales { counted, exact: |stood| stood.all }
+        Scales { counted, exact: Stood::behind }
     }
 
     /// Contentions may be counted in short windows; threads' time in locks is exact.
@@ -245,8 +251,7 @@ impl Losses<'_> {
         };
         match (row.cause, row.culprit) {
             // Without a row of its own: it is in the accounts of the threads that stood there, as time of which no more is known.
-            (Lost::QUEUE | Lost::SOFTIRQ | Lost::QUOTA, _) if row.unplaced => {}
-            (Lost::QUOTA, _) => self.add(victim, Some(victim), Loss::Quota, None, Grounds::Traced, sum),
+            (Lost::QUEUE | Lost::SOFTIRQ, _) if row.unplaced => {}
             (Lost::LOCK, culprit) => self.at_lock(victim, culprit, row.lock, sum),
             (Lost::SOFTIRQ, _) => self.behind_softirqs(victim, sum),
             (Lost::DEVICE, culprit) => {
@@ -338,21 +343,15 @@ impl Losses<'_> {
         let queued = self.input.queued;
         for (&number, stood) in queued {
             let scale = self.queues.of(number, queued);
-            if stood.held != 0.0 {
-                self.add(
-                    number,
-                    Some(number),
-                    Loss::Quota,
-                    None,
-                    Grounds::Traced,
-                    Sum::of_threads(scale * stood.held),
-                );
+            if stood.held > 0.0 {
+                let sum = Sum { threads: stood.held, cpus: 0.0, count: stood.holds };
+                self.add(number, Some(number), Loss::Quota, None, Grounds::Traced, sum);
             }
             for (cpu, seconds) in &stood.still {
                 self.by_cpu.entry((number, *cpu)).or_default().0 += seconds * scale;
             }
             // Waits that were too short to ask behind whom.
-            let short = stood.all - self.queues.counted(number);
+            let short = stood.behind() - self.queues.counted(number);
             if short > 0.0 {
                 self.add(number, None, Loss::RunQueue, None, Grounds::Unknown, Sum::of_threads(short));
             }
@@ -693,23 +692,22 @@ mod tests {
         assert_eq!(told, expected);
     }
 
-    /// A wait may last over the ends of intervals: each interval has its part.
+    /// Of the time on run queues the limit has what it held back, and what was counted behind others is held to the rest.
     #[test]
-    fn a_limit_that_holds_a_thread_back_still_has_the_time_so_far() {
-        let stood =
-            |all, held| HashMap::from([(VICTIM, Stood { all, threads: 1, held, ..Stood::default() })]);
-        let quota = |lost: &[Lost], queued: HashMap<u32, Stood>| {
-            rows(&losses(BTreeMap::new(), lost, &queued, &BTreeMap::new()), of_victim)
+    fn a_limit_has_its_time_and_others_the_rest() {
+        let told = |lost: &[Lost], all, held| {
+            let stood = Stood { all, held, holds: 1, threads: 1, ..Stood::default() };
+            rows(
+                &losses(BTreeMap::new(), lost, &HashMap::from([(VICTIM, stood)]), &BTreeMap::new()),
+                of_victim,
+            )
         };
-        let ended = [row(Lost::QUOTA, Some(VICTIM), 80, 0)];
-        let of_limit = |ms| (VICTIM, Some(VICTIM), Loss::Quota, ms);
-        // It begins, goes on, and ends after 80 ms, of which earlier intervals had 60.
-        assert_eq!(quota(&[], stood(0.02, 0.02)), [of_limit(20)]);
-        assert_eq!(quota(&[], stood(0.04, 0.04)), [of_limit(40)]);
-        assert_eq!(quota(&ended, stood(0.02, -0.06)), [of_limit(20)]);
-        // Its row has been lost.
-        let queue = (VICTIM, None, Loss::RunQueue, 80);
-        assert_eq!(quota(&[], stood(0.02, -0.06)), [queue, of_limit(0)]);
+        let behind = [row(Lost::QUEUE, Some(OTHER), 50, 1)];
+        let limit = |ms| (VICTIM, Some(VICTIM), Loss::Quota, ms);
+        let queue = |whom, ms| (VICTIM, whom, Loss::RunQueue, ms);
+        assert_eq!(told(&[], 0.02, 0.02), [limit(20)]);
+        assert_eq!(told(&behind, 0.1, 0.06), [limit(60), queue(Some(OTHER), 40)]);
+        assert_eq!(told(&behind, 0.1, 0.03), [queue(None, 20), limit(30), queue(Some(OTHER), 50)]);
     }
 
     /// A limit of a group above is used up by tenants that take memory in that group, and by no others.

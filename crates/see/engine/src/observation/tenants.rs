@@ -155,9 +155,11 @@ impl Tenants {
         sum.all += stood;
         sum.locked += locked;
         sum.threads += u32::from(stood > 0.0);
-        sum.held += (thread.held as f64 - before.held as f64) / 1e9;
+        let held = thread.held.saturating_sub(before.held) as f64 / 1e9;
+        sum.held += held;
+        sum.holds += u64::from(thread.holds.saturating_sub(before.holds));
         if let Some(cpu) = (thread.queue as usize).checked_sub(1) {
-            *sum.still.entry(cpu).or_default() += stood;
+            *sum.still.entry(cpu).or_default() += (stood - held).max(0.0);
         }
     }
 

@@ -15,7 +15,7 @@ struct Log {
     p50: f64,
     p99: f64,
     slow: f64,
-    /// ms that slow requests took on average.
+    /// ms that the cause took in each on average: of spinning those on a CPU.
     slow_ms: f64,
 }
 
@@ -120,8 +120,7 @@ mod quiet {
                 ("timer", &["timer"][..]),
                 ("lock", &["user lock", "pipe", "another thread"]),
                 ("disk", &["device", "kernel code"]),
-                // Four threads on two CPUs, say: those that spin wait for each other.
-                ("spin", &["user code", "waiting for a CPU"]),
+                ("spin", &["user code"]),
                 ("pipe", &["pipe"]),
             ] {
                 if server != "epoll" {

@@ -7,7 +7,7 @@
  * sleeps), disk (fsync), spin, or pipe (a peer).
  *
  * It writes one line to FILE, or prints it: requests, the 50th and 99th percentile in us of its own log, the slow requests, and the
- * mean ms that these took.
+ * mean ms that the cause took in these: on the clock, and of spinning on a CPU.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -48,12 +48,17 @@ static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
 static int to_holder[2], from_holder[2], file;
 static long unit = 20000000; /* ns */
 
-static long long now(void)
+static long long ns_of(clockid_t clock)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(clock, &t);
 	return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+static long long now(void)
+{
+	return ns_of(CLOCK_MONOTONIC);
 }
 
 static void rest(long ns)
@@ -119,17 +124,18 @@ static void answer(int fd, long long began)
 	int is_slow = strcmp(cause, "quiet") != 0;
 
 	is_slow = is_slow && atomic_fetch_add(&number, 1) % SLOW == SLOW - 1;
-	if (is_slow)
+	if (is_slow) {
+		clockid_t clock = cause[0] == 's' ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
+		long long from = ns_of(clock);
 		slow();
+		atomic_fetch_add(&slow_ns, ns_of(clock) - from);
+		atomic_fetch_add(&slow_ones, 1);
+	}
 	CHECK(write(fd, text, sizeof(text) - 1) == sizeof(text) - 1);
 	long long ns = now() - began;
 	int at = atomic_fetch_add(&logged, 1);
 	if (at < MOST)
 		log_us[at] = ns / 1e3;
-	if (is_slow) {
-		atomic_fetch_add(&slow_ones, 1);
-		atomic_fetch_add(&slow_ns, ns);
-	}
 }
 
 static void *connection(void *arg)

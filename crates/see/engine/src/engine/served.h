@@ -167,6 +167,19 @@ APART int add_request_part(struct client_request *q, struct task_rec *r, __u32 l
 	return 0;
 }
 
+/* Whether a thread that answers what others read has been woken by one that has read a request, as it seems. */
+static __always_inline bool woken_for_a_request(struct task_rec *r)
+{
+	__u32 class = r->futex_word >> 16;
+
+	if (r->life != LIFE_FUTEX)
+		return r->life == LIFE_EVENTS;
+	if (in_user(r) || is_lock(class))
+		return false;
+	/* Until its verdict comes, a lock is known by who lets it go: mostly not a thread with a request in hand. */
+	return class != FUTEX_UNKNOWN || !r->woken_by || r->woken_by == WAKER_UNSEEN || r->waker_serves;
+}
+
 /* The sleep of a thread that serves a request is over. */
 static __always_inline void request_slept(struct task_struct *p, struct task_rec *r, __u64 ns)
 {
@@ -174,8 +187,7 @@ static __always_inline void request_slept(struct task_struct *p, struct task_rec
 
 	if (!t)
 		return;
-	/* Woken by the thread that has read a request, as it seems. */
-	if (!t->sock && !t->stack && (r->life == LIFE_EVENTS || (r->life == LIFE_FUTEX && !in_user(r) && !is_lock(r->futex_word >> 16)))) {
+	if (!t->sock && !t->stack && woken_for_a_request(r)) {
 		t->request.parts = 0;
 		t->request.system = 0;
 		t->free = r->came_from;
@@ -405,9 +417,14 @@ APART int go_on_with(struct serving *t, struct task_rec *r, struct client_reques
 	__u32 tid = bpf_get_current_pid_tgid();
 	__u64 left = q ? q->left : c->began;
 
-	/* What it did before the request came is none of it. */
-	__u64 since = t->worker && t->free >= c->began && t->free < now ? t->free : now;
-
+	/* What it did before the request came is none of it. Where that was little, its time since then is the request's. */
+	__u64 since = now;
+	if (t->worker && t->free < now) {
+		if (t->free >= c->began)
+			since = t->free;
+		else if (c->began - t->free < (now - c->began) / 16)
+			since = c->began;
+	}
 	if (since == now) {
 		into->parts = 0;
 		into->system = 0;

@@ -586,7 +586,7 @@ mod quiet {
             let of_other = to(&lost, &numbers(&tables, &other.path()));
             assert!(measured > 0.15, "the flood does not slow the victim: {measured}");
             assert!(
-                of_flood >= 0.8 * (all - to_ncpu) && of_other <= 0.02 * all,
+                of_flood >= 0.7 * (all - to_ncpu) && of_other <= 0.02 * all,
                 "{measured}: {observed} s, {causes:?}"
             );
             // Cold caches slow the victim too, which no tenant's row shows.

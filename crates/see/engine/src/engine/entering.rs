@@ -21,13 +21,15 @@ const LEAST: usize = 8;
 /// A measurement ends after this time. Other programs may have the CPUs.
 const MOST: Duration = Duration::from_millis(50);
 
-/// Measures both times for the programs, which take them out of what was interrupted. Where one cannot be measured it is 0: what
-/// was interrupted has it, as where nobody measures it.
+/// Measures both times for the programs, which take them out of what was interrupted. Where one cannot be measured the other stands
+/// for both: other programs may have the CPU of the thread that calls. Where none can be, both are 0, and what was interrupted has
+/// them, as where nobody measures.
 ///
 /// # Errors
 /// The programs that time handlers cannot be attached.
 pub(super) fn measure(skel: &mut EngineSkel<'static>, interrupts: &Interrupts) -> Result<()> {
     let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    let (mut timer_ns, mut call_ns) = (None, None);
     for gauged in [Gauged::Timer, Gauged::Calls] {
         let links = interrupts.attach_gauge(&skel.progs, gauged)?;
         let Some(bss) = skel.maps.bss_data.as_deref_mut().filter(|_| !links.is_empty()) else { continue };
@@ -35,17 +37,22 @@ pub(super) fn measure(skel: &mut EngineSkel<'static>, interrupts: &Interrupts) -
         match gauged {
             Gauged::Timer => {
                 let timer = perf::cpu_clock_of(tid, (1.0 / APART.as_secs_f64()) as u32);
-                bss.timer_entry_ns = timer.map_or(0, |_timer| gaps(bss));
+                timer_ns = timer.ok().and_then(|_timer| gaps(bss));
             }
-            Gauged::Calls => bss.call_entry_ns = called(|| gaps(bss)).unwrap_or(0),
+            Gauged::Calls => call_ns = called(|| gaps(bss)),
         }
         bss.gauge_tid = 0;
+    }
+    if let Some(bss) = skel.maps.bss_data.as_deref_mut() {
+        bss.timer_entry_ns = timer_ns.or(call_ns).unwrap_or(0);
+        bss.call_entry_ns = call_ns.or(timer_ns).unwrap_or(0);
     }
     Ok(())
 }
 
-/// The median of what gaps were longer than the handlers; 0 after too few.
-fn gaps(bss: &types::bss) -> u64 {
+/// The first decile of what gaps were longer than the handlers: other programs and softirqs make many of them longer still where the
+/// CPUs are busy, and without load it is within a tenth of the median. `None` after too few.
+fn gaps(bss: &types::bss) -> Option<u64> {
     // The programs write these meanwhile.
     let seen = |from: &u32| {
         // SAFETY: a reference is valid for reads.
@@ -72,11 +79,11 @@ fn gaps(bss: &types::bss) -> u64 {
         (before, hits) = (after, met);
     }
     longer.sort_unstable();
-    longer.get(longer.len() / 2).copied().filter(|_| longer.len() >= LEAST).unwrap_or(0)
+    longer.get(longer.len() / 10).copied().filter(|_| longer.len() >= LEAST)
 }
 
 /// Runs `gaps` while another thread has all CPUs that run threads of this process call a function, time and again.
-fn called(gaps: impl FnOnce() -> u64) -> Option<u64> {
+fn called(gaps: impl FnOnce() -> Option<u64>) -> Option<u64> {
     if std::thread::available_parallelism().map_or(1, std::num::NonZero::get) < 2
         || !membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
     {
@@ -92,7 +99,7 @@ fn called(gaps: impl FnOnce() -> u64) -> Option<u64> {
                 }
             }
         });
-        let ns = caller.is_ok().then(gaps);
+        let ns = caller.ok().and_then(|_caller| gaps());
         done.store(true, Relaxed);
         ns
     })

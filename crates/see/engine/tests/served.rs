@@ -119,6 +119,7 @@ mod quiet {
             for (cause, doing) in [
                 ("timer", &["timer"][..]),
                 ("lock", &["user lock", "pipe", "another thread"]),
+                ("file", &["file lock", "semaphore", "pipe", "another thread"]),
                 ("disk", &["device", "kernel code"]),
                 ("spin", &["user code"]),
                 ("pipe", &["pipe"]),

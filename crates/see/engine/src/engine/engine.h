@@ -325,7 +325,7 @@ struct length_slot {
 };
 
 /* Parts of a request's time that are kept apart; shorter ones of the same kind are added to them. */
-#define REQUEST_PARTS 6
+#define REQUEST_PARTS 8
 
 /* What a request waited for, beside enum life. */
 enum request_wait {

@@ -60,7 +60,7 @@ static __always_inline void function_begins(struct pt_regs *ctx, __u64 function)
 	t->entered = 0;
 	q->kind = 1ull << 63 | (__u64)PROTOCOL_CALL << 56 | function;
 	new_request(q, now);
-	r->serves = 1;
+	r->serves = SERVES;
 }
 
 static __always_inline void function_returns(struct pt_regs *ctx)
@@ -77,7 +77,7 @@ static __always_inline void function_returns(struct pt_regs *ctx)
 	struct client_request *q = &t->request;
 	answer_request(q, bpf_ktime_get_ns(), 0);
 	t->stack = 0;
-	r->serves = 0;
+	r->serves = SERVES_NOT;
 	__sync_fetch_and_add(&counts->calls_returned, 1);
 	request_over(q);
 }

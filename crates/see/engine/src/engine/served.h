@@ -113,18 +113,23 @@ static __always_inline __u32 request_bin(__u64 ns)
 	return octave << 2 | ((ns >> (octave - 2)) & 3);
 }
 
-/* Adds time to a request's part: the one of the same object, a free one, or that of the same kind. */
+#define SAME_KIND 2 /* parts of one kind that are kept apart: small ones of it leave room for other kinds */
+
+/* Adds time to a request's part: the one of the same object, a free one, or the least of the same kind. */
 APART int add_request_part(struct client_request *q, struct task_rec *r, __u32 life, __u64 what, __u64 ns)
 {
 	if (!q || !r || !ns)
 		return 0;
 	struct request_part *into = NULL, *kind = NULL;
+	__u32 kinds = 0;
 
 	for (int i = 0; i < REQUEST_PARTS; i++) {
 		struct request_part *p = &q->part[i];
 		if (into)
 			break;
 		if (i >= q->parts || !p->ns) {
+			if (kinds >= SAME_KIND)
+				break;
 			into = p;
 			if (i >= q->parts)
 				q->parts = i + 1;
@@ -141,16 +146,25 @@ APART int add_request_part(struct client_request *q, struct task_rec *r, __u32 l
 		} else if (p->life == life && p->what == what) {
 			into = p;
 		} else if (p->life == life) {
-			kind = p;
+			kinds++;
+			if (!kind || p->ns < kind->ns)
+				kind = p;
 		}
 	}
 	if (!into) {
-		/* Of several things the sum counts. */
+		/* Of several things the sum counts, and has a name where nearly all of it is one thing's. */
 		into = kind ?: &q->part[REQUEST_PARTS - 1];
-		if (into->life != life)
+		if (into->life != life) {
 			into->life = LIFE_REST;
-		into->what = 1;
-		into->futex = 0;
+			into->what = 1;
+			into->futex = 0;
+		} else if (ns >> 3 >= into->ns) {
+			into->what = what;
+			into->longest = 0;
+		} else if (into->ns >> 3 < ns) {
+			into->what = 1;
+			into->futex = 0;
+		}
 	}
 	into->ns += ns;
 	__u64 us = ns / 1000;
@@ -170,14 +184,12 @@ APART int add_request_part(struct client_request *q, struct task_rec *r, __u32 l
 /* Whether a thread that answers what others read has been woken by one that has read a request, as it seems. */
 static __always_inline bool woken_for_a_request(struct task_rec *r)
 {
-	__u32 class = r->futex_word >> 16;
-
 	if (r->life != LIFE_FUTEX)
 		return r->life == LIFE_EVENTS;
-	if (in_user(r) || is_lock(class))
+	if (in_user(r) || is_lock(r->futex_word >> 16))
 		return false;
-	/* Until its verdict comes, a lock is known by who lets it go: mostly not a thread with a request in hand. */
-	return class != FUTEX_UNKNOWN || !r->woken_by || r->woken_by == WAKER_UNSEEN || r->waker_serves;
+	/* Other workers and threads end waits that are a part of its work: for what they have, or do. */
+	return !r->woken_by || r->woken_by == WAKER_UNSEEN || r->waker_reads;
 }
 
 /* The sleep of a thread that serves a request is over. */
@@ -400,7 +412,7 @@ APART int leave_request(struct serving *t, struct task_rec *r)
 	}
 	t->sock = 0;
 	t->entered = 0;
-	r->serves = t->worker;
+	r->serves = t->worker ? SERVES : SERVES_NOT;
 	return 0;
 }
 
@@ -476,7 +488,7 @@ APART int take_up_request(struct serving *t, struct task_rec *r, struct connecti
 	if (q)
 		bpf_map_delete_elem(&requests_aside, &sock);
 	t->sock = sock;
-	r->serves = 1;
+	r->serves = SERVES;
 	return 1;
 }
 
@@ -620,7 +632,7 @@ static __always_inline void begin_request(struct serving *t, struct task_rec *r,
 		q->kind = 1ull << 63 | (__u64)PROTOCOL_HTTP2 << 56 | (__u64)port << 40;
 	c->began = q->began;
 	c->kind = q->kind;
-	r->serves = 1;
+	r->serves = SERVES_READ;
 	if (q->began == now)
 		return;
 	/* Between, the thread was woken for it and stood on a queue, or did something else. */

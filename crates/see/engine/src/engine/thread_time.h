@@ -323,7 +323,7 @@ static __always_inline __u64 woke(struct task_rec *r, struct task_struct *p)
 static __always_inline void woken_by_a_thread(struct task_rec *r, struct task_rec *by)
 {
 	if (by)
-		r->waker_serves = by->serves;
+		r->waker_reads = by->serves ? by->serves == SERVES_READ : by->waker_reads;
 	if (!by || by->since <= by->slept || by->since <= r->since)
 		return;
 	/* It stood in the same queue before, and has not slept since it got the lock. */

@@ -26,6 +26,12 @@ struct lock_wait {
  * Whoever wakes a thread writes its record on a CPU of its own, so what wake-ups look at lies together: the first 56 bytes share a
  * line with the word by which the kernel finds the record, and `micro` has the next.
  */
+enum serves {
+	SERVES_NOT,
+	SERVES,
+	SERVES_READ,	/* a request that it has read itself */
+};
+
 struct task_rec {
 	__u64 since;
 	__u64 futex;		/* address waited for */
@@ -106,7 +112,7 @@ struct task_rec {
 	__u64 comm[2];		/* its name when the role was found */
 	__u8 life;		/* enum life of the wait at hand, or of the last */
 	__u8 waker_life;	/* of who woke it: of its last sleep */
-	__u8 waker_serves;	/* the thread that woke it answered a request, or had read one */
+	__u8 waker_reads;	/* who woke it had read a request for others to answer, or was woken by one that had */
 	__s16 waker_call;
 	__u32 timed_call;	/* number of the call that it is in + 1, where that is timed */
 	__u64 by[LIFE_N];	/* ns off CPU, but for run queues */
@@ -119,7 +125,7 @@ struct task_rec {
 	__u64 held_asleep;	/* ns that who woke it had slept meanwhile */
 	__u64 came_from;	/* ns, when it was put on the queue from which it came */
 	__u64 slept_until;	/* ns, when it was woken last */
-	__u8 serves;		/* it answers a request: it has a record in `serving` */
+	__u8 serves;		/* enum serves: it answers a request, and has a record in `serving` */
 };
 _Static_assert(__builtin_offsetof(struct task_rec, micro) == 56, "what wake-ups look at is one line");
 

@@ -28,6 +28,8 @@ pub(super) struct Names<'a> {
     pub processes: &'a bounds::Names,
     pub threads: &'a bounds::Names,
     pub functions: &'a [CalledFunction],
+    /// Whether a process runs a program of Go.
+    pub is_go: &'a dyn Fn(u32) -> bool,
 }
 
 impl Names<'_> {
@@ -35,9 +37,11 @@ impl Names<'_> {
         self.processes.of(tgid).unwrap_or("[gone]").into()
     }
 
-    /// Kind and object of a wait.
-    fn wait(&mut self, wait: RequestWait, row: &TimeRow) -> (Activity, Option<String>) {
+    /// Kind and object of a wait of a request of a process.
+    fn wait(&mut self, tgid: u32, wait: RequestWait, row: &TimeRow) -> (Activity, Option<String>) {
         match wait {
+            // Threads turn to other goroutines while one waits, and whichever is free goes on with it.
+            RequestWait::Aside | RequestWait::Handed if (self.is_go)(tgid) => (Activity::Parked, None),
             RequestWait::Asleep(_) => match meaning(row, false, self.locks, self.symbols) {
                 // In a request a thread does not wait for the next.
                 (Activity::Idle, what) => (Activity::Thread, what),
@@ -149,7 +153,7 @@ pub(super) fn tables(t: f64, rows: &[RequestRow], names: &mut Names) -> [Table; 
             }
             continue;
         }
-        let (doing, what) = names.wait(row.wait, &row.what);
+        let (doing, what) = names.wait(row.tgid, row.wait, &row.what);
         parts.entry((kind, row.bin, doing, what)).or_default().add(&part);
     }
     let mut served = served::Rows::new();
@@ -246,7 +250,7 @@ impl SlowRequests {
                 push(doing, None, ns, None, names.process(slow.tgid));
             }
             for (wait, row) in &slow.parts {
-                let (doing, what) = names.wait(*wait, row);
+                let (doing, what) = names.wait(slow.tgid, *wait, row);
                 push(doing, what, row.ns, names.holder(row), names.process(slow.tgid));
             }
         }

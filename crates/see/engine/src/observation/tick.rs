@@ -119,7 +119,7 @@ impl Observation {
         let times = std::mem::take(&mut counted.times);
         let lengths = std::mem::take(&mut counted.lengths);
         let answered = std::mem::take(&mut counted.served);
-        let Observation { engine, symbols, samples, locks, process_names, thread_names, .. } = self;
+        let Observation { engine, symbols, samples, locks, process_names, thread_names, user_locks, .. } = self;
         let process = |tgid| process_names.of(tgid).map(String::from);
         let mut tables = Vec::from(locks.tables(t, counted, symbols, process_names, thread_names));
         if let Some(time) = &mut self.thread_time {
@@ -132,6 +132,7 @@ impl Observation {
             processes: process_names,
             threads: thread_names,
             functions: &functions,
+            is_go: &|pid| user_locks.as_ref().is_some_and(|found| found.is_go(pid)),
         };
         tables.extend(served::tables(t, &answered, &mut names));
         tables.push(self.slow.table(t, engine, &mut names));

@@ -17,7 +17,7 @@ use crate::bpf_support::namespace;
 use crate::engine::Engine;
 use crate::program::{Target, processes};
 use ncpu_files::reader::{Source, Whose};
-use ncpu_symbols::code_files;
+use ncpu_symbols::{Sections, code_files};
 
 /// How long after it was met a process is looked at, milliseconds.
 const AFTER: [u64; 7] = [0, 2, 10, 50, 200, 1000, 4000];
@@ -42,6 +42,9 @@ pub(super) struct UserLocks {
     attached: HashSet<(u64, u64)>,
     /// Looks in vain at processes of a program, by its device and inode.
     vain: HashMap<(u64, u64), u32>,
+    /// Programs of Go, by device and inode, and their processes.
+    go: HashSet<(u64, u64)>,
+    goes: HashSet<u32>,
     waiting: Vec<(Instant, u32, usize)>,
     known: HashSet<u32>,
     /// The process of the last repeated look.
@@ -87,6 +90,7 @@ impl UserLocks {
     /// A process has begun a program, or was met for the first time.
     pub fn began(&mut self, pid: u32, now: Instant) {
         self.waiting.retain(|w| w.1 != pid);
+        self.goes.remove(&pid);
         if self.waiting.len() < MAX_WAITING {
             self.known.insert(pid);
             self.waiting.push((now, pid, 0));
@@ -152,6 +156,11 @@ impl UserLocks {
         }
     }
 
+    /// Whether a process runs a program of Go, as far as it has been looked at.
+    pub fn is_go(&self, pid: u32) -> bool {
+        self.goes.contains(&pid)
+    }
+
     /// Files that could not be traced, a line each.
     pub fn notes(&self) -> &[String] {
         &self.notes
@@ -187,6 +196,12 @@ impl UserLocks {
             // Where mappings tell another identity than files do (overlays, btrfs), both are known now.
             self.files.insert(identity);
         }
+        if runs.is_some_and(|program| self.go.contains(&program)) {
+            if self.goes.len() >= MAX_FILES {
+                self.goes.clear();
+            }
+            self.goes.insert(pid);
+        }
         new
     }
 
@@ -195,6 +210,12 @@ impl UserLocks {
         let identity = file.identity();
         if self.attached.contains(&identity) || !self.files.insert(identity) {
             return false;
+        }
+        if program && Sections::read(file).is_some_and(|sections| sections.named(".go.buildinfo").is_some()) {
+            if self.go.len() >= MAX_FILES {
+                self.go.clear();
+            }
+            self.go.insert(identity);
         }
         let path = fs::read_link(mapping).unwrap_or_else(|_| mapping.into());
         match engine.trace_file(file, &path, program) {

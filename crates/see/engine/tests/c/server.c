@@ -4,7 +4,7 @@
  *
  * SERVER is threads (one a connection), epoll (one loop), pool (a loop reads, workers answer), or local (threads, on a local socket).
  * CAUSE is what one request in SLOW does longer for: quiet (nothing), timer, lock (a mutex that another thread holds while it
- * sleeps), disk (fsync), spin, or pipe (a peer).
+ * sleeps), file (eight semaphores in turn, and a lock of a file that another thread holds), disk (fsync), spin, or pipe (a peer).
  *
  * It writes one line to FILE, or prints it: requests, the 50th and 99th percentile in us of its own log, the slow requests, and the
  * mean ms that the cause took in these: on the clock, and of spinning on a CPU.
@@ -15,6 +15,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -22,6 +23,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -47,6 +49,9 @@ static atomic_llong slow_ns;
 static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
 static int to_holder[2], from_holder[2], file;
 static long unit = 20000000; /* ns */
+#define SHORT 8
+static sem_t posted[SHORT];
+static char path[] = "/tmp/ncpu-server-XXXXXX";
 
 static long long ns_of(clockid_t clock)
 {
@@ -68,20 +73,29 @@ static void rest(long ns)
 	clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL);
 }
 
-/* Takes the mutex, says so, and lets it go later. Or answers after a while. */
+/* Takes a lock, says so, and lets it go later. Or answers after a while. */
 static void *holder(void *arg)
 {
 	char c;
 
 	pthread_setname_np(pthread_self(), "holder");
 	while (read(to_holder[0], &c, 1) == 1) {
+		if (c >= '0' && c < '0' + SHORT) {
+			rest(100000);
+			sem_post(&posted[c - '0']);
+			continue;
+		}
 		if (c == 'l')
 			pthread_mutex_lock(&held);
-		if (c == 'l')
+		if (c == 'f')
+			CHECK(flock(file, LOCK_EX) == 0);
+		if (c == 'l' || c == 'f')
 			CHECK(write(from_holder[1], &c, 1) == 1);
 		rest(unit);
 		if (c == 'l')
 			pthread_mutex_unlock(&held);
+		else if (c == 'f')
+			CHECK(flock(file, LOCK_UN) == 0);
 		else
 			CHECK(write(from_holder[1], &c, 1) == 1);
 	}
@@ -93,6 +107,7 @@ static void slow(void)
 {
 	char c = cause[0] == 'l' ? 'l' : 'p';
 	long long until;
+	int other;
 
 	switch (cause[0]) {
 	case 't':
@@ -102,6 +117,17 @@ static void slow(void)
 		CHECK(write(to_holder[1], &c, 1) == 1 && read(from_holder[0], &c, 1) == 1);
 		pthread_mutex_lock(&held);
 		pthread_mutex_unlock(&held);
+		break;
+	case 'f':
+		for (c = '0'; c < '0' + SHORT; c++) {
+			CHECK(write(to_holder[1], &c, 1) == 1);
+			sem_wait(&posted[c - '0']);
+		}
+		c = 'f';
+		CHECK((other = open(path, O_RDWR)) >= 0);
+		CHECK(write(to_holder[1], &c, 1) == 1 && read(from_holder[0], &c, 1) == 1);
+		CHECK(flock(other, LOCK_EX) == 0);
+		close(other);
 		break;
 	case 'p':
 		CHECK(write(to_holder[1], &c, 1) == 1 && read(from_holder[0], &c, 1) == 1);
@@ -247,7 +273,8 @@ int main(int argc, char **argv)
 	if (argc > 4)
 		unit = atof(argv[4]) * 1e6;
 	log_us = malloc(MOST * sizeof(*log_us));
-	char path[] = "/tmp/ncpu-server-XXXXXX";
+	for (int i = 0; i < SHORT; i++)
+		sem_init(&posted[i], 0, 0);
 	CHECK((file = mkstemp(path)) >= 0);
 	CHECK(pipe(to_holder) == 0 && pipe(from_holder) == 0);
 	socklen_t length = sizeof(address);

@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use common::{Seen, allowed, c, observe};
+use common::{Seen, allowed, c, go, observe};
 
 /// The server's own log.
 #[derive(Debug)]
@@ -82,6 +82,27 @@ fn nothing_is_followed_where_nobody_asks() {
     let argv: [OsString; 4] = [program.into(), "threads".into(), "quiet".into(), "40".into()];
     let seen = observe(&argv, |_| {});
     assert_eq!(seen.rows("served").count() + seen.rows("slow_requests").count(), 0);
+}
+
+/// A goroutine that waits is no work that waits for a thread: whichever thread is free goes on with it.
+#[test]
+fn goroutines_that_wait_are_parked() {
+    let Some(_one) = allowed() else { return };
+    let Some(built) = go("parks.go", "-ldflags=") else { return };
+    let told = tempfile::NamedTempFile::new().expect("a file");
+    let seen = observe(&[built.clone().into(), told.path().into()], |config| config.requests = true);
+    std::fs::remove_file(built).expect("it was built");
+    assert_eq!(seen.ended.status, 0);
+    let text = std::fs::read_to_string(told.path()).expect("it was written");
+    let figures: Vec<f64> = text.split_whitespace().map(|n| n.parse().expect("a number")).collect();
+    let [requests, slow, waited] = figures[..] else { panic!("{figures:?}") };
+    let parts = parts(&seen);
+    let line = format!("{waited} s by {slow} of {requests}: {parts:?}");
+    assert!(seen.sum("served", "count") >= 0.99 * requests, "{line}");
+    assert!(!parts.contains_key("handed over") && !parts.contains_key("set aside"), "{line}");
+    // A thread may wait for the network or the next timer meanwhile, and answer then.
+    let parked: f64 = ["parked", "events", "timer"].iter().filter_map(|doing| parts.get(*doing)).sum();
+    assert!(parked >= 0.8 * waited, "{line}");
 }
 
 mod quiet {

@@ -1,6 +1,6 @@
 //! Requests of clients: percentiles, bands of latency, and what the slow ones have that the usual ones have not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ncpu_record::Recording;
 use ncpu_schema::{Activity, Error, Length, request_bands, served, served_parts, slow_requests};
@@ -44,6 +44,11 @@ pub(crate) fn ms(ms: f64) -> String {
 
 /// A part of a request's latency: what, how many ms, and its words.
 pub(crate) type ListedPart = (What, f64, String);
+
+/// Whether an object is known by its address alone.
+fn is_unnamed((_, what): &What) -> bool {
+    what.as_deref().is_some_and(|what| what.starts_with("0x"))
+}
 
 /// Parts with their ms, most first: waits for a CPU as one, with the programs behind which they were.
 fn told(parts: Vec<(What, f64)>) -> Vec<ListedPart> {
@@ -132,6 +137,26 @@ impl Sum {
         told(self.parts.keys().map(|what| (what.clone(), self.each(what))).collect())
     }
 
+    /// What was waited for at many objects without a name, none of which has most of it: a lock made for each request, say.
+    fn of_many(&self) -> BTreeSet<Activity> {
+        let mut sums: BTreeMap<Activity, (f64, f64)> = BTreeMap::new();
+        for ((doing, _), part) in self.parts.iter().filter(|(what, _)| is_unnamed(what)) {
+            let (all, most) = sums.entry(*doing).or_default();
+            *all += part.seconds;
+            *most = f64::max(*most, part.seconds);
+        }
+        sums.into_iter().filter(|(_, (all, most))| *most < all / 2.0).map(|(doing, _)| doing).collect()
+    }
+
+    /// Counts objects without a name as one where there are many.
+    fn join_unnamed(&mut self, of: &BTreeSet<Activity>) {
+        for (what, part) in std::mem::take(&mut self.parts) {
+            let joined = is_unnamed(&what) && of.contains(&what.0);
+            let what = if joined { (what.0, None) } else { what };
+            self.parts.entry(what).or_default().add(&part, 1.0);
+        }
+    }
+
     fn each(&self, what: &What) -> f64 {
         self.parts.get(what).map_or(0.0, |part| 1e3 * part.seconds / self.count.max(f64::MIN_POSITIVE))
     }
@@ -183,9 +208,12 @@ impl Kind {
     /// Parts of which the slow requests have more than the faster half, in ms a request, most first; with those requests, the quantile
     /// above which they lie, and how much slower they are, ms. `None` where they are few, or hardly slower.
     fn slow(&self) -> Option<(f64, Sum, f64, Vec<ListedPart>)> {
-        let usual = self.between(0.0, 0.5);
+        let mut usual = self.between(0.0, 0.5);
         let slow = [0.99, 0.9].into_iter().map(|from| (from, self.between(from, 1.0)));
-        let (from, slow) = slow.into_iter().find(|(_, slow)| slow.count >= FEWEST)?;
+        let (from, mut slow) = slow.into_iter().find(|(_, slow)| slow.count >= FEWEST)?;
+        let several = slow.of_many();
+        usual.join_unnamed(&several);
+        slow.join_unnamed(&several);
         let more = slow.mean() - usual.mean();
         if more < SLOWER.1 || slow.mean() < SLOWER.0 * usual.mean() {
             return None;
@@ -446,6 +474,22 @@ mod tests {
         bin(&mut kind, 40, 20.0, &slow);
         let of = ("server".into(), "HTTP GET on port 80".into());
         Requests { kinds: [(of, kind)].into(), slowest: Vec::new() }
+    }
+
+    #[test]
+    fn many_objects_without_a_name_are_one() {
+        let lines = |addresses: &[(&'static str, f64)]| {
+            let mut kind = Kind::default();
+            bin(&mut kind, 2, 980.0, &[(Activity::User, None, 2.0)]);
+            let waits = addresses.iter().map(|(at, ms)| (Activity::Semaphore, Some(*at), *ms));
+            bin(&mut kind, 40, 20.0, &waits.collect::<Vec<_>>());
+            let (.., parts) = kind.slow().expect("slow ones");
+            parts.into_iter().map(|(_, ms, line)| (ms.round() as u32, line)).collect::<Vec<_>>()
+        };
+        let joined = lines(&[("0x10", 15.0), ("0x20", 15.0), ("0x30", 10.0)]);
+        assert_eq!(joined, [(40, "waiting for semaphore".to_owned())]);
+        let named = lines(&[("0x10", 35.0), ("0x20", 5.0)]);
+        assert_eq!(named[0], (35, "waiting for semaphore 0x10".to_owned()));
     }
 
     #[test]

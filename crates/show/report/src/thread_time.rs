@@ -228,7 +228,9 @@ pub(crate) fn words_for(doing: Activity, what: Option<&str>) -> String {
         Activity::Quota => "held back by the quota of the control group",
         Activity::Unread => "unread in the socket, while the thread was busy",
         Activity::Aside => "set aside, while the thread was busy",
-        Activity::Parked => "its goroutine was parked (lock, channel, timer, network), or with another thread",
+        Activity::Parked => {
+            "its goroutine was parked (lock, channel, timer, network), or with another thread"
+        }
         Activity::Handed => "waiting for a worker thread to take it",
         Activity::Rest => "asleep",
     };

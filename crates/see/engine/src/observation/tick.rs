@@ -119,7 +119,8 @@ impl Observation {
         let times = std::mem::take(&mut counted.times);
         let lengths = std::mem::take(&mut counted.lengths);
         let answered = std::mem::take(&mut counted.served);
-        let Observation { engine, symbols, samples, locks, process_names, thread_names, user_locks, .. } = self;
+        let Observation { engine, symbols, samples, locks, process_names, thread_names, user_locks, .. } =
+            self;
         let process = |tgid| process_names.of(tgid).map(String::from);
         let mut tables = Vec::from(locks.tables(t, counted, symbols, process_names, thread_names));
         if let Some(time) = &mut self.thread_time {

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use crate::Error;
 use crate::memory::Memory;
 use crate::pagemap::Ranges;
-use crate::target::Mapping;
+use crate::target::{self, Mapping};
 use ncpu_machine::page_size;
 
 /// A mapping, and the part of it that is stored.
@@ -124,10 +124,12 @@ fn one(pid: i32, mapping: Mapping, filter: u64, excluded: bool, memory: &Memory)
     none(mapping, None)
 }
 
-/// The parts of a shared mapping that its file contains; `None` if that cannot be determined.
+/// The parts of a shared mapping that its file contains; `None` if that cannot be determined, or if another process or machine
+/// would have to answer.
 fn data(pid: i32, mapping: &Mapping) -> Option<Ranges> {
-    let name = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
-    let file = File::open(name).ok()?;
+    let link = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);
+    let file = target::opened(pid, &link).ok().filter(|file| !file.is_remote())?;
+    let file = File::open(file.path()).ok()?;
     let end = mapping.offset + mapping.len();
     let seek = |from: u64, whence| {
         // SAFETY: plain numbers; no other code uses the offset of this descriptor.

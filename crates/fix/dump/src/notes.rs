@@ -1,6 +1,8 @@
 //! The notes of an ELF core: threads, their registers, the process, its files.
 
-use std::io::Read;
+use std::path::PathBuf;
+
+use ncpu_files::reader::{Whose, proc_text};
 
 use crate::arch;
 use crate::target::{Mapping, Stat, Status};
@@ -107,12 +109,13 @@ fn prpsinfo(pid: i32, status: &Status, stat: &Stat) -> Vec<u8> {
     out
 }
 
-/// The first bytes of a process's command line. A process may claim gigabytes for it (`PR_SET_MM_MAP`).
+/// The first bytes of a process's command line. A process may claim gigabytes for it (`PR_SET_MM_MAP`), or memory of a file whose
+/// file system never answers.
 fn command(pid: i32) -> Vec<u8> {
-    let mut words = Vec::new();
-    let file = std::fs::File::open(format!("/proc/{pid}/cmdline"));
+    let directory = PathBuf::from(format!("/proc/{pid}"));
+    let whose = Whose::process(&directory, pid.unsigned_abs());
     // A process that has ended has none.
-    let _ = file.and_then(|file| file.take(79).read_to_end(&mut words));
+    let mut words = proc_text(&directory.join("cmdline"), whose, 79).unwrap_or_default();
     words.iter_mut().filter(|byte| **byte == 0).for_each(|byte| *byte = b' ');
     words.trim_ascii_end().to_vec()
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use ncpu_files::reader::{Source, Whose};
 use ncpu_machine::process::{self, Fields};
 
 use crate::Error;
@@ -272,6 +273,15 @@ pub(crate) fn is_copy(child: i32, parent: i32, since: u64) -> bool {
     })
 }
 
+/// Opens the file behind a link in a process's directory. By the reader: its file system may never answer.
+///
+/// # Errors
+/// It is not a regular file, it may not be read, or there is no answer in time.
+pub(crate) fn opened(pid: i32, link: &str) -> io::Result<Source> {
+    let directory = PathBuf::from(format!("/proc/{pid}"));
+    Source::mapped(&directory.join(link), Whose::process(&directory, pid.unsigned_abs()))
+}
+
 /// Checks whether a process can be dumped at all.
 ///
 /// # Errors
@@ -298,10 +308,7 @@ pub fn check(pid: i32) -> Result<Status, Error> {
     }
     // The class of the executable's file is that of the process.
     let mut ident = [0; 5];
-    let read = fs::File::open(format!("/proc/{pid}/exe")).and_then(|file| {
-        use std::os::unix::fs::FileExt;
-        file.read_exact_at(&mut ident, 0)
-    });
+    let read = opened(pid, "exe").and_then(|file| file.read_exact_at(&mut ident, 0));
     match read {
         Ok(()) if ident[4] == 1 => Err(Error::Bits32(pid)),
         Err(e) if matches!(e.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => {

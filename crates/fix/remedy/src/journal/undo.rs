@@ -5,6 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ncpu_files::reader::process_text;
 use ncpu_machine::process::{self, Stat};
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
@@ -293,8 +294,10 @@ fn kill_marked(token: &str) -> Result<bool, String> {
 fn environment(pid: u32) -> Option<Vec<u8>> {
     // In the middle of an `exec` it is empty for a moment.
     for _ in 0..20 {
-        let text = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
-        if !text.is_empty() || std::fs::read_link(format!("/proc/{pid}/exe")).is_err() {
+        // By the reader: it may lie in memory of a file whose file system never answers.
+        let directory = PathBuf::from(format!("/proc/{pid}"));
+        let text = process_text(&directory, pid, "environ").ok()?;
+        if !text.is_empty() || std::fs::read_link(directory.join("exe")).is_err() {
             return Some(text);
         }
         std::thread::sleep(Duration::from_millis(1));

@@ -234,8 +234,11 @@ impl UserLocks {
 }
 
 /// The program a process runs, by device and inode.
+///
+/// By the reader: its file system may never answer.
 fn program(pid: u32) -> Option<(u64, u64)> {
-    fs::metadata(format!("/proc/{pid}/exe")).map(|m| (m.dev(), m.ino())).ok()
+    let dir = PathBuf::from(format!("/proc/{pid}"));
+    Source::mapped(&dir.join("exe"), Whose::process(&dir, pid)).ok().map(|file| file.identity())
 }
 
 /// The file a shell would run.

@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ncpu_files::reader::{Whose, process_text};
+use ncpu_files::reader::{Source, Whose, process_text};
 use ncpu_machine::process::{self, Mapping};
 use ncpu_schema::files;
 use ncpu_table::Table;
@@ -98,16 +98,18 @@ impl Segments {
         found.sysv.extend(ids);
         for pid in process::pids(proc).unwrap_or_default() {
             let dir = proc.join(pid.to_string());
+            let whose = Whose::process(&dir, pid);
             let maps = process_text(&dir, pid, "maps").unwrap_or_default();
             process::mappings(&maps).for_each(|mapping| found.mapping(&mapping));
             for entry in fs::read_dir(dir.join("fd")).into_iter().flatten().flatten() {
                 let target = fs::read_link(entry.path()).unwrap_or_default();
                 let target = target.to_string_lossy();
+                // A file of another file system may have such a name, too.
                 if target.starts_with("/memfd:")
-                    && let Ok(meta) = fs::metadata(entry.path())
+                    && let Ok(file) = Source::mapped(&entry.path(), whose)
                 {
-                    let device = (libc::major(meta.dev()), libc::minor(meta.dev()));
-                    found.add(device, meta.ino(), &target);
+                    let (device, inode) = file.identity();
+                    found.add((libc::major(device), libc::minor(device)), inode, &target);
                 }
             }
         }
@@ -261,8 +263,11 @@ fn add(link: &Path, whose: Whose, name: &str, class: Class, found: &mut HashMap<
     found.insert((meta.dev(), meta.ino()), File { name: name.into(), inode: Some(meta.ino()), counts });
 }
 
+/// By what is known of it: its file system is not asked, which may not answer.
 fn is_block_device(link: &Path) -> bool {
-    fs::metadata(link).is_ok_and(|meta| meta.file_type().is_block_device())
+    use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
+    let known = statx(rustix::fs::CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE);
+    known.is_ok_and(|about| FileType::from_raw_mode(about.stx_mode.into()).is_block_device())
 }
 
 /// `TMPFS_MAGIC` of linux/magic.h.

@@ -52,6 +52,9 @@ pub enum Error {
     /// More bytes than were allowed.
     #[error("the answer is longer than {0} bytes")]
     Long(usize),
+    /// Its body ends before its end, or its chunks are damaged.
+    #[error("the answer's body is cut or damaged")]
+    Cut,
 }
 
 /// The body of a request and its type.
@@ -161,10 +164,11 @@ fn receive(
                     return Err(Error::Long(limits.body));
                 }
                 // Some leave the connection open all the same.
-                if field(head, "content-length")
-                    .and_then(|n| n.parse().ok())
-                    .is_some_and(|n: usize| bytes.len() - at >= n)
-                {
+                let whole = match chunked(head) {
+                    true => bytes.ends_with(b"0\r\n\r\n") && unchunked(&bytes[at..]).is_some(),
+                    false => length(head).is_some_and(|n| bytes.len() - at >= n),
+                };
+                if whole {
                     break;
                 }
             }
@@ -176,10 +180,37 @@ fn receive(
     let http = words.next().is_some_and(|word| word.starts_with("HTTP/1."));
     let status = words.next().and_then(|word| word.parse().ok()).filter(|_| http).ok_or(Error::NotHttp)?;
     let retry_after = field(head, "retry-after").and_then(|seconds| seconds.parse().ok());
-    let length = field(head, "content-length").and_then(|n| n.parse::<usize>().ok());
     let body = &bytes[at..];
-    let body = body[..length.unwrap_or(body.len()).min(body.len())].to_vec();
-    Ok(Answer { status, retry_after, body })
+    let body = match chunked(head) {
+        true => unchunked(body),
+        false => body.get(..length(head).unwrap_or(body.len())).map(<[u8]>::to_vec),
+    };
+    Ok(Answer { status, retry_after, body: body.ok_or(Error::Cut)? })
+}
+
+fn length(head: &str) -> Option<usize> {
+    field(head, "content-length")?.parse().ok()
+}
+
+/// Whether the body is sent in chunks, which some servers do although HTTP/1.0 has none.
+fn chunked(head: &str) -> bool {
+    field(head, "transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"))
+}
+
+/// A body that came in chunks, each behind its length in hex; `None` if one is missing or damaged.
+fn unchunked(mut bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let end = bytes.windows(2).take(MOST_HEAD).position(|two| two == b"\r\n")?;
+        let size = std::str::from_utf8(&bytes[..end]).ok()?.split(';').next()?.trim();
+        let size = usize::from_str_radix(size, 16).ok()?;
+        let (chunk, rest) = bytes[end + 2..].split_at_checked(size)?;
+        if size == 0 {
+            return Some(body);
+        }
+        body.extend_from_slice(chunk);
+        bytes = rest.strip_prefix(b"\r\n")?;
+    }
 }
 
 /// The head of an answer and where its body begins; `None` while the head is not whole.
@@ -255,6 +286,30 @@ mod tests {
             "{posted}"
         );
         assert!(posted.contains("Content-Type: text/x\r\nContent-Length: 7\r\n"), "{posted}");
+    }
+
+    #[test]
+    fn a_body_is_whole_or_an_error() {
+        let chunks = |body: &str| format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n{body}");
+        let damaged = [
+            "4\r\nn 5",
+            "4\r\nn 5\nxx0\r\n\r\n",
+            "x\r\n\r\n",
+            "-1\r\n\r\n",
+            "fffffffffffffffff\r\n",
+            "",
+            "3\r\nn 5\r\n",
+        ];
+        let mut answers: Vec<String> = damaged.iter().map(|body| chunks(body)).collect();
+        answers.push("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nn 5\n".into());
+        answers.push(chunks("2;x=1\r\nn \r\n2\r\n5\n\r\n0\r\n\r\n"));
+        let (url, service) = serve(answers.iter().map(|answer| answer.clone().into_bytes()).collect());
+        for answer in &answers[..answers.len() - 1] {
+            let got = request(&url, None, LIMITS);
+            assert!(matches!(got, Err(Error::Cut)), "{answer:?}: {got:?}");
+        }
+        assert_eq!(request(&url, None, LIMITS).unwrap().body, b"n 5\n");
+        service.join().unwrap();
     }
 
     /// A server that accepts and says nothing, or a byte now and then, is given up.

@@ -75,7 +75,8 @@ impl Collector {
                     (said(&answer), answer.retry_after.map(Duration::from_secs))
                 }
                 Ok(answer) => return Err(said(&answer)),
-                Err(Error::NotHttp) => return Err(Error::NotHttp.to_string()),
+                // What it has taken by then is not known.
+                Err(e @ (Error::NotHttp | Error::Cut)) => return Err(e.to_string()),
                 Err(e) => (e.to_string(), None),
             };
             // Collectors that fail together should not be asked together again.

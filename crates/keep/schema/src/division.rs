@@ -175,8 +175,20 @@ impl Division {
         let mut seen: Vec<_> = cpu_time.rows().filter_map(|r| cpu_time.cpu.get(r)).collect();
         seen.sort_unstable();
         seen.dedup();
+        let length = summed(|s| s.elapsed.get(0));
+        let elapsed = length.or(cpu_time.time.max()).unwrap_or(0.0);
+        if !elapsed.is_finite() || elapsed < 0.0 {
+            let (table, column) = if length.is_some() { ("summary", "elapsed") } else { ("cpu_time", "t") };
+            return Err(Error::Type {
+                recording: tables.name().into(),
+                table: table.into(),
+                column: column.into(),
+                found: "negative or not finite",
+                wanted: "a time in seconds",
+            });
+        }
         let mut counts = Counts {
-            elapsed: summed(|s| s.elapsed.get(0)).or(cpu_time.time.max()).unwrap_or(0.0),
+            elapsed,
             cpus: seen.len().max(1) as u64,
             at: CpuState::ALL.map(|state| cpu_time.spent.sum(state)),
             kernel: cpu_time.rows().any(|r| cpu_time.kernel.get(r).is_some()).then(|| cpu_time.kernel.sum()),

@@ -245,6 +245,18 @@ fn tables_are_counted_each_row_once() {
 }
 
 #[test]
+fn a_length_below_zero_is_an_error() {
+    for elapsed in [-1.0, f64::NAN, f64::INFINITY] {
+        let mut recording = recording(false, None);
+        let mut rows = summary::Rows::new();
+        rows.push(summary::Row { elapsed: Some(elapsed), ..Default::default() });
+        recording.0.push(rows.finish());
+        let error = Division::of(&recording).unwrap_err().to_string();
+        assert!(error.contains("column `elapsed` of table `summary`"), "{error}");
+    }
+}
+
+#[test]
 fn only_the_programs_samples_outside_of_waits_are_of_a_layer() {
     let recording = recording(false, None);
     let samples = samples::Reader::need(&recording).unwrap();

@@ -266,10 +266,13 @@ fn values_no_observation_has() {
     tables.push(table("stacks", &["kind"], &["seconds"], &[(&["on-cpu"], &[1.0])]));
     for stacks in tables {
         let cell = [odd[0], 0.0, odd[1], odd[2], odd[3], 0.0, 0.0, 0.0, 0.0, 0.0];
-        let summary = table("summary", &[], &["elapsed"], &[(&[], &[odd[0]])]);
-        let mut r = recording(vec![table("cpu_time", &[], &WHERE, &[(&[], &cell)]), summary, stacks]);
-        r.manifest.created_unix = f64::NAN;
-        page(&r).unwrap();
+        for elapsed in odd {
+            let summary = table("summary", &[], &["elapsed"], &[(&[], &[elapsed])]);
+            let times = table("cpu_time", &[], &WHERE, &[(&[], &cell)]);
+            let mut r = recording(vec![times, summary, stacks.clone()]);
+            r.manifest.created_unix = f64::NAN;
+            assert_eq!(page(&r).is_ok(), elapsed == 1e308, "{elapsed}");
+        }
     }
 }
 

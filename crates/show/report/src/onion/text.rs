@@ -86,8 +86,10 @@ fn headline(onion: &Onion) -> String {
     }
     let _ = write!(line, ": {:.2} s elapsed", onion.elapsed);
     if let Some((user, system)) = onion.used {
-        let percent = 100.0 * (user + system) / onion.elapsed.max(f64::MIN_POSITIVE);
-        let _ = write!(line, ", {user:.2} s user, {system:.2} s system, {percent:.0} % CPU");
+        let _ = write!(line, ", {user:.2} s user, {system:.2} s system");
+        if onion.elapsed > 0.0 {
+            let _ = write!(line, ", {:.0} % CPU", 100.0 * (user + system) / onion.elapsed);
+        }
     }
     match onion.status {
         Some(0) | None => {}

@@ -1,7 +1,6 @@
 //! Chooses the mappings of a process that a core stores: by the kernel's own rules (`vma_dump_size`), and by
 //! the user's exclusions.
 
-use std::fs::File;
 use std::os::fd::AsRawFd;
 
 use crate::Error;
@@ -128,8 +127,7 @@ fn one(pid: i32, mapping: Mapping, filter: u64, excluded: bool, memory: &Memory)
 /// would have to answer.
 fn data(pid: i32, mapping: &Mapping) -> Option<Ranges> {
     let link = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);
-    let file = target::opened(pid, &link).ok().filter(|file| !file.is_remote())?;
-    let file = File::open(file.path()).ok()?;
+    let file = target::opened(pid, &link).ok()?.local().ok()?;
     let end = mapping.offset + mapping.len();
     let seek = |from: u64, whence| {
         // SAFETY: plain numbers; no other code uses the offset of this descriptor.

@@ -226,6 +226,17 @@ impl Source {
         [OVERLAY, BTRFS, BCACHEFS].contains(&(self.0.about.system & 0xffff_ffff))
     }
 
+    /// Opens it in this process.
+    ///
+    /// # Errors
+    /// Another process or machine would have to answer ([`io::ErrorKind::Unsupported`]), or it may not be read.
+    pub fn local(&self) -> io::Result<std::fs::File> {
+        if self.is_remote() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        std::fs::File::open(self.path())
+    }
+
     /// A path that leads to it as long as it is held.
     pub fn path(&self) -> std::path::PathBuf {
         format!("/proc/self/fd/{}", self.0.fd.as_raw_fd()).into()

@@ -104,11 +104,7 @@ const WINDOW: u64 = 1 << 12;
 /// Opens the regular file behind a link of `/proc`, if no other process or machine has to answer for that. Other kinds of
 /// files give EINVAL.
 pub(super) fn local_file(link: &Path, whose: Whose) -> io::Result<fs::File> {
-    let source = Source::mapped(link, whose)?;
-    if source.is_remote() {
-        return Err(io::ErrorKind::Unsupported.into());
-    }
-    fs::File::open(source.path())
+    Source::mapped(link, whose)?.local()
 }
 
 /// Adds the frames of a file's cached pages.

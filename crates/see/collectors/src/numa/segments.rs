@@ -6,7 +6,9 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use ncpu_files::reader::{Source, Whose};
 use ncpu_machine::numa_maps::{Mapping, Policy};
+use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, statx};
 
 use super::procfs::{Mount, Proc, Region};
 use super::{Process, probe};
@@ -127,11 +129,12 @@ impl Segments {
         }
         let file = proc.map_file(process.pid, region.range);
         if segment.resident.is_none()
-            && let Ok(meta) = fs::metadata(&file).or_else(|_| fs::metadata(deleted))
-            && meta.ino() == region.inode
+            && let Ok(meta) =
+                known(&file, AtFlags::empty()).or_else(|_| known(Path::new(deleted), AtFlags::empty()))
+            && meta.stx_ino == region.inode
         {
-            segment.resident = Some(meta.blocks().saturating_mul(512));
-            segment.size = segment.size.max(meta.len());
+            segment.resident = Some(meta.stx_blocks.saturating_mul(512));
+            segment.size = segment.size.max(meta.stx_size);
         }
         segment.open.get_or_insert(file);
         segment.views.push(View { offsets: (region.offset, end), nodes: m.nodes.clone(), bytes: m.bytes() });
@@ -198,29 +201,29 @@ impl Segments {
         while let Some((dir, device, policy)) = dirs.pop() {
             let Ok(entries) = fs::read_dir(&dir) else { continue };
             for entry in entries.flatten() {
-                let Ok(meta) = entry.metadata() else { continue };
+                let Ok(meta) = known(&entry.path(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
                 left = left.saturating_sub(1);
                 if left == 0 {
                     return;
                 }
                 // Mounts below are of another device.
-                let id = rustix::fs::major(meta.dev()) as u64;
-                if id << 32 | u64::from(rustix::fs::minor(meta.dev())) != device {
+                if u64::from(meta.stx_dev_major) << 32 | u64::from(meta.stx_dev_minor) != device {
                     continue;
                 }
-                if meta.is_dir() {
+                let kind = FileType::from_raw_mode(meta.stx_mode.into());
+                if kind.is_dir() {
                     dirs.push((entry.path(), device, policy.clone()));
                 }
-                let key = (device, meta.ino(), "tmpfs");
-                let bytes = meta.blocks().saturating_mul(512);
-                if !meta.is_file() || bytes < SMALLEST_FILE || self.found.contains_key(&key) {
+                let key = (device, meta.stx_ino, "tmpfs");
+                let bytes = meta.stx_blocks.saturating_mul(512);
+                if !kind.is_file() || bytes < SMALLEST_FILE || self.found.contains_key(&key) {
                     continue;
                 }
                 let name = self.named(entry.path().display().to_string(), key);
                 let segment = Segment {
                     name,
                     kind: "tmpfs",
-                    size: meta.len(),
+                    size: meta.stx_size,
                     resident: Some(bytes),
                     mount: policy.clone(),
                     open: Some(entry.path()),
@@ -280,9 +283,16 @@ impl Segment {
     }
 }
 
+/// What is known of a file: its file system is not asked, which may not answer.
+fn known(path: &Path, follow: AtFlags) -> rustix::io::Result<Statx> {
+    let flags = follow | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    statx(CWD, path, flags, StatxFlags::BASIC_STATS)
+}
+
 /// A file of tmpfs by name or by map_files; nothing else is opened, and never for writing.
 fn open(path: &Path) -> std::io::Result<(File, u64)> {
-    let file = ncpu_files::open_regular(path)?;
+    // Its user may have put another file system's file there meanwhile, which never answers.
+    let file = Source::mapped(path, Whose::OWN)?.local()?;
     let meta = file.metadata()?;
     // For a file that the caller may not write, mincore reports every page as resident: touching it would
     // fill its holes.

@@ -194,7 +194,8 @@ pub(super) fn name(memory: &impl Memory, layout: &Layout, method: u64) -> Option
         return None;
     }
     // The lower bits may be set where names of classes are stored.
-    let function = memory.pointer(pool.checked_add(layout.pool_size)?.checked_add(8 * at)?)? & !7;
+    let function = pool.checked_add(layout.pool_size)?.checked_add(at.checked_mul(8)?)?;
+    let function = memory.pointer(function)? & !7;
     let class = layout.klass_name.value(memory, layout.pool_holder.value(memory, pool)?)?;
     let (class, function) = (symbol(memory, layout, class)?, symbol(memory, layout, function)?);
     // Classes made at run time have an address after their name.
@@ -253,6 +254,24 @@ mod tests {
         }
         bytes.push((value + least) as u8);
         bytes
+    }
+
+    /// The tables of the library say how long a number is, and may lie.
+    #[test]
+    fn an_index_of_any_size_is_no_panic() {
+        use crate::hotspot::example::one_function;
+        use crate::hotspot::layout::Member;
+        let (method, of, pool) = (0x1900, 0x1a00, 0x1b00);
+        let mut layout = Layout::example();
+        let mut memory = one_function();
+        assert_eq!(name(&memory, &layout, method).as_deref(), Some("a.B.run"));
+        layout.const_name = Member { at: 40, bytes: 8 };
+        layout.pool_length = Member { at: 48, bytes: 8 };
+        memory.word(pool + 48, u64::MAX);
+        for index in [1 << 61, u64::MAX - 1] {
+            memory.word(of + 40, index);
+            assert_eq!(name(&memory, &layout, method), None);
+        }
     }
 
     #[test]

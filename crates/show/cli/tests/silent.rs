@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Longer than any of the commands takes. One that waits for the file system waits for ever.
+/// Longer than any of the commands takes. Without a bound they wait for ever.
 const FOR_EVER: Duration = Duration::from_secs(60);
 
 /// Needs no page of its file after its line. Its arguments then lie in memory that its file system would have to bring.
@@ -42,7 +42,7 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// A program whose file system has fallen silent.
+/// A program on a silent file system.
 struct Silent {
     directory: tempfile::TempDir,
     system: Child,

@@ -75,7 +75,7 @@ impl Collector {
                     (said(&answer), answer.retry_after.map(Duration::from_secs))
                 }
                 Ok(answer) => return Err(said(&answer)),
-                // What it has taken by then is not known.
+                // The collector may have taken the message.
                 Err(e @ (Error::NotHttp | Error::Cut)) => return Err(e.to_string()),
                 Err(e) => (e.to_string(), None),
             };

@@ -283,7 +283,7 @@ impl Segment {
     }
 }
 
-/// What is known of a file: its file system is not asked, which may not answer.
+/// Describes a file by the kernel's own knowledge: the file system may never answer.
 fn known(path: &Path, follow: AtFlags) -> rustix::io::Result<Statx> {
     let flags = follow | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     statx(CWD, path, flags, StatxFlags::BASIC_STATS)

@@ -263,7 +263,7 @@ fn add(link: &Path, whose: Whose, name: &str, class: Class, found: &mut HashMap<
     found.insert((meta.dev(), meta.ino()), File { name: name.into(), inode: Some(meta.ino()), counts });
 }
 
-/// By what is known of it: its file system is not asked, which may not answer.
+/// By the kernel's own knowledge: the file system may never answer.
 fn is_block_device(link: &Path) -> bool {
     use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
     let known = statx(rustix::fs::CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -628,7 +629,30 @@ fn private_copy(file: &File, most: u64) -> Option<std::fs::File> {
         copy.write_all(&bytes[..got]).ok()?;
         at += got as u64;
     }
+    without_links(&copy).ok()?;
     Some(copy)
+}
+
+/// Sections that name another file to read: any path of a hostile user's choice, which would be opened and mapped as root. That may
+/// be a pipe, a device, or a file that is cut while it is read.
+const LINKS: [&[u8]; 3] = [b".gnu_debuglink\0", b".gnu_debugaltlink\0", b".debug_sup\0"];
+
+/// Makes all names of such sections others, wherever in the file section names may lie.
+fn without_links(copy: &std::fs::File) -> std::io::Result<()> {
+    let (mut at, mut bytes) = (0, vec![0; 1 << 20]);
+    loop {
+        let got = copy.read_at(&mut bytes, at)?;
+        for link in LINKS {
+            for found in memchr::memmem::find_iter(&bytes[..got], link) {
+                copy.write_all_at(b"_", at + found as u64)?;
+            }
+        }
+        if got < bytes.len() {
+            return Ok(());
+        }
+        // A name may lie across the end.
+        at += (bytes.len() - 32) as u64;
+    }
 }
 
 /// Bytes of all compressed sections of a file, unpacked; `None` for a file with sections that no compiler
@@ -781,6 +805,56 @@ mod tests {
         let names = User::new().symbolize(&mut maps, child.id(), &[start + 64]);
         // sleep is stripped: only its file is known.
         assert_eq!(&*names[0], "[unknown gone]");
+    }
+
+    #[test]
+    fn lines_come_from_no_file_that_the_program_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+        let run = |tool: &str, args: &[&str]| {
+            let done = std::process::Command::new(tool).args(args).current_dir(dir.path()).output().unwrap();
+            assert!(done.status.success(), "{tool} {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+        };
+        for name in ["own", "planted"] {
+            let source = format!("{name}.c");
+            std::fs::write(at(&source), "int main(int n) { return n + 1; }\n").unwrap();
+            run("gcc", &["-g", "-O1", "-no-pie", "-o", name, &source]);
+        }
+        let lines = || {
+            let mut maps = ProcMaps::new("/nonexistent".as_ref());
+            assert!(
+                maps.note_maps(1, format!("400000-500000 r-xp 00000000 fe:00 11 {}\n", at("own")).as_bytes())
+            );
+            let mut user = User::new();
+            let mut all: Vec<String> =
+                (0x40_1000..0x40_2000).filter_map(|place| user.source_line(&maps, 1, place)).collect();
+            all.dedup();
+            all
+        };
+        assert!(lines().contains(&"own.c:1".to_string()), "{:?}", lines());
+        let mut link = at("planted").into_bytes();
+        link.resize(link.len() / 4 * 4 + 4, 0);
+        link.extend(crate::debug_file::crc32(0, &std::fs::read(at("planted")).unwrap()).to_le_bytes());
+        std::fs::write(at("link"), link).unwrap();
+        run("objcopy", &["--add-section", ".gnu_debuglink=link", "own"]);
+        assert_eq!(lines(), ["own.c:1"]);
+    }
+
+    #[test]
+    fn names_of_links_are_gone_wherever_they_lie() {
+        let mut copy = tempfile::tempfile().unwrap();
+        let mut text = vec![0; (1 << 20) - 40];
+        for _ in 0..20 {
+            text.extend(LINKS.concat());
+        }
+        copy.write_all(&text).unwrap();
+        without_links(&copy).unwrap();
+        let mut found = vec![0; text.len()];
+        copy.read_exact_at(&mut found, 0).unwrap();
+        let left = |text: &[u8]| {
+            LINKS.iter().map(|link| memchr::memmem::find_iter(text, link).count()).sum::<usize>()
+        };
+        assert_eq!((left(&text), left(&found)), (60, 0));
     }
 
     #[test]

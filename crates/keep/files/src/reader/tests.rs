@@ -150,6 +150,17 @@ fn readers_that_are_stuck_are_bounded() {
 }
 
 #[test]
+fn a_file_of_this_process_is_read() {
+    let _alone = alone();
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(b"some text").unwrap();
+    let source = Source::opened(file, Whose(77)).unwrap();
+    let mut bytes = [0; 4];
+    assert_eq!((source.size(), source.whose(), source.is_remote()), (9, Whose(77), false));
+    assert_eq!((source.read_at(&mut bytes, 5).unwrap(), &bytes), (4, b"text"));
+}
+
+#[test]
 fn an_answer_that_does_not_come_costs_its_time_and_no_more() {
     let _alone = alone();
     let place = tempfile::tempdir().unwrap();

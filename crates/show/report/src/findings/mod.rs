@@ -12,6 +12,7 @@ mod begun;
 mod calls;
 mod checks;
 mod claim;
+mod expired;
 mod hot;
 mod kernel_locks;
 mod late;
@@ -61,7 +62,7 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 19] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 20] = [
     tracers::claims,
     pools::claims,
     begun::claims,
@@ -76,6 +77,7 @@ const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 19] = [
     runtime::claims,
     calls::claims,
     checks::claims,
+    expired::claims,
     teams::claims,
     memory::claims,
     limits::claims,

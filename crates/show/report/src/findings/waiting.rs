@@ -618,6 +618,9 @@ fn reads(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         claim.when = vec![When::HeldBeforeDevice];
         claim = claim.with("device", length(device));
         claim.line("the device", format!("takes {} for a request", length(device)));
+    } else if let Some(function) = drops(view) {
+        claim.when = vec![When::DroppedReads];
+        claim = claim.with("function", function);
     }
     for (at, sample) in view.samples.iter().enumerate().filter(|(_, s)| s.process == of.process) {
         if call_of(sample) == Some(&*of.call) && FROM_DEVICE.iter().any(|f| sample.in_kernel(f)) {
@@ -626,6 +629,25 @@ fn reads(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     }
     Some(of.idle(view, claim))
 }
+
+/// The function by which the program drops files' pages from the page cache, if it does.
+fn drops(view: &View<'_>) -> Option<&'static str> {
+    const DROPS: [(&str, &str); 5] = [
+        ("drop_pagecache_sb", "drop_caches"),
+        ("drop_caches_sysctl_handler", "drop_caches"),
+        ("mapping_try_invalidate", "POSIX_FADV_DONTNEED"),
+        ("invalidate_mapping_pages", "POSIX_FADV_DONTNEED"),
+        ("invalidate_mapping_pagevec", "POSIX_FADV_DONTNEED"),
+    ];
+    let dropped = |(kernel, name): &(&str, &'static str)| {
+        let samples: u64 = view.samples.iter().filter(|s| s.in_kernel(kernel)).map(|s| s.samples).sum();
+        (samples >= SOME_DROPS).then_some(*name)
+    };
+    DROPS.iter().find_map(dropped)
+}
+
+/// Samples in such functions from which the program drops pages often and not once.
+const SOME_DROPS: u64 = 3;
 
 /// A read waits for something before the device where it takes this many times the device's time, and this long.
 const TIMES: f64 = 5.0;

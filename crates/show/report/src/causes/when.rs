@@ -124,6 +124,7 @@ whens! {
     ShortThreads = "short-threads" [process, place, rate] named "the process": "40 threads a second or more of one process begin, do little and end",
     LargeForks = "large-forks" [process, place, each, rate]: "forks copy page tables for a hundredth of the capacity or more, and a millisecond or more each",
     Signals = "signals" [process, place, rate, sender] named "what sends them: `kill`, `fault`, `timer` or functions of libraries": "1000 signals a second or more are delivered to a process",
+    FirstTouch = "first-touch" [process, place] named "the process": "three twentieths of the capacity or more, and half of the process's time on CPU, is page faults and zeroing of memory that it touches for the first time",
     SparseHugePages = "sparse-huge-pages" [process, place] named "the process": "zeroing huge pages takes three times as long as all of the process's own code",
     CopiedPages = "copied-pages" [process, place] named "the process": "pages that processes share since fork are copied",
     MapChurn = "map-churn" [process, place] named "the call that takes most": "calls that map and unmap take a hundredth of the capacity or more, and a twentieth of the time in them and in page faults",

@@ -23,6 +23,9 @@ const CALLED: u64 = 4;
 /// The part of capacity from which something is claimed.
 const LEAST: f64 = 0.01;
 
+/// The part of capacity from which new memory is a cause of its own.
+const NEW: f64 = 0.15;
+
 /// The time in which pages are cleared, of that of the other faults of writes to shared pages, from which these had no copy to make.
 const CLEARS: f64 = 0.25;
 
@@ -30,6 +33,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let mut claims = huge(view);
     claims.extend(copies(view));
     claims.extend(maps(view));
+    claims.extend(first_touches(view));
     claims.extend(short(view));
     claims
 }
@@ -164,6 +168,25 @@ fn maps(view: &View<'_>) -> Vec<Claim> {
         }
         claim.subject = kinds.largest().map_or(String::new(), |(call, _)| call.to_string());
         claim.line("calls", kinds.words(3));
+        claims.push(claim);
+    }
+    claims
+}
+
+/// Memory that is touched for the first time, in a program that does little else.
+fn first_touches(view: &View<'_>) -> Vec<Claim> {
+    let short: HashSet<String> = short_processes(view).into_iter().map(|s| s.name).collect();
+    let touches = |s: &Sampled<'_>| s.layer() == Layer::Faults && !copies_page(s);
+    let mut claims = Vec::new();
+    for (process, samples, seconds) in by_process(view, touches) {
+        let on_cpu: f64 = view.samples.iter().filter(|s| s.process == process).map(|s| s.seconds).sum();
+        if short.contains(process) || seconds < NEW * view.capacity() || seconds < on_cpu / 2.0 {
+            continue;
+        }
+        let mut claim = named(view, When::FirstTouch, "new memory", process, &samples);
+        for &at in &samples {
+            claim.ask(Source::Sample(at), view.samples[at].seconds, "faults and zeroing of new pages");
+        }
         claims.push(claim);
     }
     claims

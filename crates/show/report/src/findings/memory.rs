@@ -6,7 +6,7 @@ use ncpu_schema::{Layer, SampleClass};
 
 use super::calls::short_processes;
 use super::claim::{Claim, Kind, Source};
-use super::places::{Most, Place};
+use super::places::{Most, Place, is_library};
 use super::runtime::{copies_page, writes_to_shared};
 use super::system_calls::{MAPPING, call_in, call_of};
 use super::view::{Sampled, View};
@@ -56,10 +56,23 @@ fn by_process<'a>(view: &View<'a>, keep: impl Fn(&Sampled<'a>) -> bool) -> Vec<(
 
 /// Names of the process and of the place where most of the samples are.
 fn named(view: &View<'_>, kind: When, key: &str, process: &str, samples: &[usize]) -> Claim {
+    let place = |sample: &Sampled<'_>| Place::of(sample, call_in(&sample.kernel).unwrap_or(""));
+    named_at(view, kind, key, process, samples, place)
+}
+
+/// The same of the places that `place` gives.
+fn named_at(
+    view: &View<'_>,
+    kind: When,
+    key: &str,
+    process: &str,
+    samples: &[usize],
+    place: impl Fn(&Sampled<'_>) -> Place,
+) -> Claim {
     let mut places = Most::default();
     for &at in samples {
         let sample = &view.samples[at];
-        places.add(&Place::of(sample, call_in(&sample.kernel).unwrap_or("")).words(), sample.seconds);
+        places.add(&place(sample).words(), sample.seconds);
     }
     let (place, function) = places.place(process);
     let mut claim =
@@ -173,6 +186,14 @@ fn maps(view: &View<'_>) -> Vec<Claim> {
     claims
 }
 
+/// The program's own function that asked for what a library or runtime touches. The runtime of Java stands inside of Java's library.
+fn who_asked(sample: &Sampled<'_>) -> Place {
+    let frames = &sample.user;
+    let java = |frame: &&str| frame.starts_with("java.") || frame.starts_with("jdk.");
+    let inside = frames.iter().position(java).unwrap_or(0);
+    Place::outside(&frames[inside..], is_library)
+}
+
 /// Memory that is touched for the first time, in a program that does little else.
 fn first_touches(view: &View<'_>) -> Vec<Claim> {
     let short: HashSet<String> = short_processes(view).into_iter().map(|s| s.name).collect();
@@ -183,7 +204,7 @@ fn first_touches(view: &View<'_>) -> Vec<Claim> {
         if short.contains(process) || seconds < NEW * view.capacity() || seconds < on_cpu / 2.0 {
             continue;
         }
-        let mut claim = named(view, When::FirstTouch, "new memory", process, &samples);
+        let mut claim = named_at(view, When::FirstTouch, "new memory", process, &samples, who_asked);
         for &at in &samples {
             claim.ask(Source::Sample(at), view.samples[at].seconds, "faults and zeroing of new pages");
         }

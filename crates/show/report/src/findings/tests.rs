@@ -153,6 +153,26 @@ fn useful_work_is_no_cause_whatever_its_name() {
     assert!(words.contains(sentence), "{text}");
 }
 
+/// New memory is the program's that asked for it, through the library of Java or of C.
+#[test]
+fn new_memory_is_touched_where_the_program_asked_for_it() {
+    const FAULT: &str = "asm_exc_page_fault_[k];do_anonymous_page_[k];clear_page_erms_[k]";
+    let title = |user: &str, work: f64| {
+        let zeroing = format!("stamps;{user};{FAULT}");
+        let stacks = stacks(&[("zeroing", &zeroing, 800.0), ("user", "stamps;main;work", work)]);
+        let found = Findings::of(&recording(0.0, stacks)).unwrap();
+        found.list.into_iter().find(|f| f.id == "memory-touched-first").map(|found| found.title)
+    };
+    let java = "JavaMain;Shop.main;Shop.buffer;java.nio.DirectByteBuffer.<init>;jdk.internal.misc.Unsafe.setMemory0;Copy::fill(void*)";
+    assert_eq!(title(java, 100.0).as_deref(), Some("new memory touched in Shop.buffer"));
+    assert_eq!(
+        title("main;make_row;__memset_avx2_unaligned", 100.0).as_deref(),
+        Some("new memory touched in make_row")
+    );
+    // Work takes longer than the memory that it is done with.
+    assert_eq!(title(java, 900.0), None);
+}
+
 #[test]
 fn a_program_of_one_thread_is_called_that() {
     let mut manifest = Manifest::new(Purpose::Run, 2, vec!["xz".into(), "nums".into()], 1.0);

@@ -84,7 +84,7 @@ fn nothing_is_followed_where_nobody_asks() {
     assert_eq!(seen.rows("served").count() + seen.rows("slow_requests").count(), 0);
 }
 
-/// A goroutine that waits is no work that waits for a thread: whichever thread is free goes on with it.
+/// The time in which a goroutine waits is its own, not that of a request which waits for a worker thread.
 #[test]
 fn goroutines_that_wait_are_parked() {
     let Some(_one) = allowed() else { return };

@@ -137,7 +137,7 @@ impl Sum {
         told(self.parts.keys().map(|what| (what.clone(), self.each(what))).collect())
     }
 
-    /// What was waited for at many objects without a name, none of which has most of it: a lock made for each request, say.
+    /// Kinds of waits that are for many objects without a name, none of which has most of the time: locks made for each request, say.
     fn of_many(&self) -> BTreeSet<Activity> {
         let mut sums: BTreeMap<Activity, (f64, f64)> = BTreeMap::new();
         for ((doing, _), part) in self.parts.iter().filter(|(what, _)| is_unnamed(what)) {

@@ -112,7 +112,7 @@ struct task_rec {
 	__u64 comm[2];		/* its name when the role was found */
 	__u8 life;		/* enum life of the wait at hand, or of the last */
 	__u8 waker_life;	/* of who woke it: of its last sleep */
-	__u8 waker_reads;	/* who woke it had read a request for others to answer, or was woken by one that had */
+	__u8 waker_reads;	/* its waker had read a request for other threads to answer, or was itself woken by such a thread */
 	__s16 waker_call;
 	__u32 timed_call;	/* number of the call that it is in + 1, where that is timed */
 	__u64 by[LIFE_N];	/* ns off CPU, but for run queues */

@@ -276,7 +276,7 @@ pub(crate) fn is_copy(child: i32, parent: i32, since: u64) -> bool {
 /// Opens the file behind a link in a process's directory. By the reader: its file system may never answer.
 ///
 /// # Errors
-/// The link leads to another kind of file, it may not be read, or there is no answer in time.
+/// The link leads to no regular file, the file may not be read, or its file system does not answer in time.
 pub(crate) fn opened(pid: i32, link: &str) -> io::Result<Source> {
     let directory = PathBuf::from(format!("/proc/{pid}"));
     Source::mapped(&directory.join(link), Whose::process(&directory, pid.unsigned_abs()))

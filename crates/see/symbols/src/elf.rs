@@ -154,6 +154,11 @@ impl Sections {
         Some(Sections(all.iter().filter_map(section).collect()))
     }
 
+    /// Whether it is a program of Go.
+    pub fn is_go(&self) -> bool {
+        self.named(".go.buildinfo").is_some()
+    }
+
     /// The place of a section, and its address.
     pub fn named(&self, name: &str) -> Option<(Range<u64>, u64)> {
         let found = self.0.iter().find(|(n, ..)| n == name.as_bytes());

@@ -122,7 +122,7 @@ impl Source {
         }
     }
 
-    /// A file that this process has open, whose reads are charged.
+    /// A file that this process has open. Its reads are charged to `whose`.
     ///
     /// # Errors
     /// It cannot be described.

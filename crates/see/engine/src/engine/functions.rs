@@ -93,7 +93,7 @@ impl CalledFunction {
             return Ok(None);
         }
         let Some(sections) = Sections::read(file) else { return Ok(None) };
-        if sections.named(".go.buildinfo").is_some() {
+        if sections.is_go() {
             return Err(format!(
                 "calls of {self} are not followed: goroutines move from thread to thread within a call of Go"
             ));

@@ -23,7 +23,7 @@ const LONGEST: u64 = 4096;
 /// The file cannot be read, or is damaged.
 pub(super) fn probes(file: &Source) -> Result<Vec<Probe>, String> {
     let Some(sections) = Sections::read(file) else { return Ok(Vec::new()) };
-    if sections.named(".go.buildinfo").is_none() {
+    if !sections.is_go() {
         return Ok(Vec::new());
     }
     let (mut waits, mut parks) = symbols(file);

@@ -322,9 +322,10 @@ static __always_inline __u64 woke(struct task_rec *r, struct task_struct *p)
 /* A thread wakes this one. If it is what was waited for, its last sleep, where it fell into this wait, held both up. */
 static __always_inline void woken_by_a_thread(struct task_rec *r, struct task_rec *by)
 {
-	if (by)
-		r->waker_reads = by->serves ? by->serves == SERVES_READ : by->waker_reads;
-	if (!by || by->since <= by->slept || by->since <= r->since)
+	if (!by)
+		return;
+	r->waker_reads = by->serves ? by->serves == SERVES_READ : by->waker_reads;
+	if (by->since <= by->slept || by->since <= r->since)
 		return;
 	/* It stood in the same queue before, and has not slept since it got the lock. */
 	if (by->life == r->life && by->what == r->what)

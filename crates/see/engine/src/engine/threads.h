@@ -22,16 +22,16 @@ struct lock_wait {
 	__u64 queued;	/* ns that the thread had stood on run queues before */
 };
 
-/*
- * Whoever wakes a thread writes its record on a CPU of its own, so what wake-ups look at lies together: the first 56 bytes share a
- * line with the word by which the kernel finds the record, and `micro` has the next.
- */
 enum serves {
 	SERVES_NOT,
 	SERVES,
 	SERVES_READ,	/* a request that it has read itself */
 };
 
+/*
+ * Whoever wakes a thread writes its record on a CPU of its own, so what wake-ups look at lies together: the first 56 bytes share a
+ * line with the word by which the kernel finds the record, and `micro` has the next.
+ */
 struct task_rec {
 	__u64 since;
 	__u64 futex;		/* address waited for */

@@ -61,8 +61,9 @@ impl UserLocks {
         let mut locks = UserLocks::default();
         let own = fs::metadata("/proc/self/exe").map(|m| (m.dev(), m.ino())).ok();
         for pid in first(target) {
-            if program(pid) != own {
-                locks.look_at(pid, engine);
+            let runs = program(pid);
+            if runs != own {
+                locks.look_at(pid, runs, engine);
                 locks.known.insert(pid);
             }
         }
@@ -142,7 +143,7 @@ impl UserLocks {
             if vain >= ENOUGH && step + 1 < AFTER.len() {
                 continue;
             }
-            if self.look_at(pid, engine) > 0 {
+            if self.look_at(pid, Some(program), engine) > 0 {
                 self.vain.remove(&program);
             } else {
                 if self.vain.len() >= MAX_FILES {
@@ -166,15 +167,14 @@ impl UserLocks {
         &self.notes
     }
 
-    /// Looks into the files that a process runs; how many were new.
-    fn look_at(&mut self, pid: u32, engine: &mut Engine) -> usize {
+    /// Looks into the files of a process and the program that it runs; how many were new.
+    fn look_at(&mut self, pid: u32, runs: Option<(u64, u64)>, engine: &mut Engine) -> usize {
         let mut new = 0;
         if namespace::is_own() {
             return 0;
         }
         let dir = PathBuf::from(format!("/proc/{pid}"));
         let whose = Whose::process(&dir, pid);
-        let runs = program(pid);
         for (identity, start, end) in code_files(pid) {
             if self.files.contains(&identity) || self.attached.contains(&identity) {
                 continue;
@@ -211,7 +211,7 @@ impl UserLocks {
         if self.attached.contains(&identity) || !self.files.insert(identity) {
             return false;
         }
-        if program && Sections::read(file).is_some_and(|sections| sections.named(".go.buildinfo").is_some()) {
+        if program && Sections::read(file).is_some_and(|sections| sections.is_go()) {
             if self.go.len() >= MAX_FILES {
                 self.go.clear();
             }

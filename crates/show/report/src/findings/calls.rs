@@ -121,7 +121,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
         if skip || taken.seconds < least || samples < 5 {
             continue;
         }
-        let of_process: f64 = view.samples.iter().filter(|s| s.process == *process).map(|s| s.seconds).sum();
+        let of_process = view.on_cpu(process);
         // One sample or two on the way in are there by chance.
         let met: u64 = taken.entry.iter().map(|&at| view.samples[at].samples).sum();
         let short = taken.at_entry >= SHORT * taken.seconds && met >= 3;

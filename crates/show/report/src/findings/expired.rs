@@ -31,9 +31,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     }
     let known = |frame: &str| view.entry(When::ExpiredWaits, frame).is_some();
     let mut of: HashMap<&str, Timed<'_>> = HashMap::new();
-    let mut on_cpu: HashMap<&str, f64> = HashMap::new();
     for (at, sample) in view.samples.iter().enumerate() {
-        *on_cpu.entry(sample.process).or_default() += sample.seconds;
         if let Some(&function) = sample.user.iter().find(|f| known(f)) {
             let timed = of.entry(sample.process).or_default();
             timed.samples.push(at);
@@ -53,7 +51,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     }
     of.retain(|process, timed| {
         timed.seconds >= LEAST * view.capacity()
-            && timed.seconds >= OF_PROCESS * on_cpu[process]
+            && timed.seconds >= OF_PROCESS * view.on_cpu(process)
             && timed.seconds >= EACH * timed.slept
     });
     of.into_iter().map(|(process, timed)| claim(view, process, &timed)).collect()

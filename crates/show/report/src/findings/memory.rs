@@ -32,8 +32,9 @@ const CLEARS: f64 = 0.25;
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let mut claims = huge(view);
     claims.extend(copies(view));
-    claims.extend(maps(view));
-    claims.extend(first_touches(view));
+    let short_lived: HashSet<String> = short_processes(view).into_iter().map(|s| s.name).collect();
+    claims.extend(maps(view, &short_lived));
+    claims.extend(first_touches(view, &short_lived));
     claims.extend(short(view));
     claims
 }
@@ -139,8 +140,7 @@ fn copies(view: &View<'_>) -> Vec<Claim> {
 }
 
 /// Memory that is mapped, touched and given back again and again.
-fn maps(view: &View<'_>) -> Vec<Claim> {
-    let short: HashSet<String> = short_processes(view).into_iter().map(|s| s.name).collect();
+fn maps(view: &View<'_>, short_lived: &HashSet<String>) -> Vec<Claim> {
     // Shootdowns of translations happen within the call.
     fn mapping<'a>(s: &Sampled<'a>) -> Option<&'a str> {
         call_in(&s.kernel).filter(|call| MAPPING.contains(call))
@@ -148,7 +148,7 @@ fn maps(view: &View<'_>) -> Vec<Claim> {
     let maps = |s: &Sampled<'_>| call_of(s).is_some() && mapping(s).is_some() || s.layer() == Layer::Tlb;
     let mut claims = Vec::new();
     for (process, calls, of_calls) in by_process(view, maps) {
-        if short.contains(process) {
+        if short_lived.contains(process) {
             continue;
         }
         let mut claim = named(view, When::MapChurn, "maps", process, &calls);
@@ -195,13 +195,14 @@ fn who_asked(sample: &Sampled<'_>) -> Place {
 }
 
 /// Memory that is touched for the first time, in a program that does little else.
-fn first_touches(view: &View<'_>) -> Vec<Claim> {
-    let short: HashSet<String> = short_processes(view).into_iter().map(|s| s.name).collect();
+fn first_touches(view: &View<'_>, short_lived: &HashSet<String>) -> Vec<Claim> {
     let touches = |s: &Sampled<'_>| s.layer() == Layer::Faults && !copies_page(s);
     let mut claims = Vec::new();
     for (process, samples, seconds) in by_process(view, touches) {
-        let on_cpu: f64 = view.samples.iter().filter(|s| s.process == process).map(|s| s.seconds).sum();
-        if short.contains(process) || seconds < NEW * view.capacity() || seconds < on_cpu / 2.0 {
+        if short_lived.contains(process)
+            || seconds < NEW * view.capacity()
+            || seconds < view.on_cpu(process) / 2.0
+        {
             continue;
         }
         let mut claim = named_at(view, When::FirstTouch, "new memory", process, &samples, who_asked);

@@ -166,7 +166,7 @@ fn bounded(view: &View<'_>) -> Option<Claim> {
             continue;
         };
         let allowed = value as f64 * view.elapsed();
-        let ran: f64 = view.samples.iter().filter(|s| s.process == process).map(|s| s.seconds).sum();
+        let ran = view.on_cpu(process);
         if value as f64 >= cpus || !(0.85 * allowed..1.15 * allowed).contains(&ran) || !heeds(process, name) {
             continue;
         }

@@ -180,6 +180,11 @@ impl<'a> View<'a> {
         self.switched.values().map(|s| s.voluntary + s.involuntary).sum()
     }
 
+    /// CPU-seconds of the samples of a process.
+    pub fn on_cpu(&self, process: &str) -> f64 {
+        self.samples.iter().filter(|s| s.process == process).map(|s| s.seconds).sum()
+    }
+
     /// How often an event was counted.
     pub fn counted(&self, event: Counter) -> f64 {
         counter(&self.context, event)

@@ -4,7 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use ncpu_machine::{CpuSet, process};
+use ncpu_files::reader::process_text;
+use ncpu_machine::CpuSet;
 
 use super::Done;
 use super::level::{Thread, Tree};
@@ -88,7 +89,7 @@ impl Follower {
             // Threads that move are followed when they have settled for two looks.
             if due && m.settled && m.queue.is_empty() {
                 m.looked = Some(Instant::now());
-                let maps = process::read(format!("/proc/{pid}/maps").as_ref()).unwrap_or_default();
+                let maps = process_text(format!("/proc/{pid}").as_ref(), pid, "maps").unwrap_or_default();
                 let one = |area: Area| Some((area.clone(), memory::sample(pid, &area, seed).ok()?));
                 m.areas = memory::areas(&maps).into_iter().filter_map(one).collect();
                 fresh.insert(pid);

@@ -8,6 +8,7 @@ use anyhow::Context;
 use ncpu_collectors::doses::{Function, Place, Survey};
 use ncpu_collectors::lock_names::LockNamer;
 use ncpu_dose::place::Candidate;
+use ncpu_files::reader::process_text;
 use ncpu_machine::process;
 use ncpu_observe_core::names::call_name;
 use ncpu_record::Recording;
@@ -271,7 +272,7 @@ impl Looked {
 
 /// The C library that a process has mapped, as it is seen from here.
 pub fn library_of(pid: u32) -> Option<PathBuf> {
-    let text = process::read(format!("/proc/{pid}/maps").as_ref()).ok()?;
+    let text = process_text(format!("/proc/{pid}").as_ref(), pid, "maps").ok()?;
     let mapping = process::mappings(&text).find(|m| {
         let name = m.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
         name.starts_with("libc.so") || name.starts_with("libc-2") || name.starts_with("ld-musl")

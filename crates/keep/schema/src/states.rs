@@ -155,7 +155,7 @@ vocabulary! {
         Quota = "quota": "runnable, but the quota of its control group was used up" since 9,
         Unread = "unread": "of a request: in the socket, while the thread that reads it did something else" since 9,
         Aside = "set aside": "of a request: read, while its thread did something else" since 9,
-        Parked = "parked": "of a request of a Go program: its goroutine waited, for a lock, a channel, a timer or the network, or was with another thread" since 9,
+        Parked = "parked": "of a request of a Go program: its goroutine waited, for what the runtime names (a lock, a channel, a timer, the network), or was with another thread" since 9,
         Handed = "handed over": "of a request: on its way from the thread that read it to the one that answered" since 9,
         Rest = "rest": "asleep for anything else" since 9,
     }

@@ -303,7 +303,7 @@ impl Steps<'_> {
 
 /// Passes the bytes of a part of a file to `take`, in chunks with their offsets. `None` if it is too large,
 /// or truncated.
-fn each_chunk(file: &Source, range: &Range<u64>, mut take: impl FnMut(u64, &[u8])) -> Option<()> {
+pub(crate) fn each_chunk(file: &Source, range: &Range<u64>, mut take: impl FnMut(u64, &[u8])) -> Option<()> {
     let size = range.end.checked_sub(range.start).filter(|n| *n <= MAX_DATA)?;
     let mut bytes = vec![0; usize::try_from(size).map_or(CHUNK, |n| n.min(CHUNK))];
     let mut at = 0;

@@ -11,6 +11,7 @@ mod elf;
 mod function_name;
 mod functions;
 mod go;
+mod go_waits;
 mod hotspot;
 mod jit;
 mod kernel;
@@ -34,6 +35,7 @@ pub use elf::{Sections, Segments, named_symbols};
 pub use function_name::parts as name_parts;
 pub use functions::{Function, function_at, functions_named};
 pub use go::go_functions;
+pub use go_waits::go_wait_reasons;
 /// For the fuzz target `java`.
 #[cfg(fuzzing)]
 pub use hotspot::example::fuzz as fuzz_java;

@@ -228,6 +228,7 @@ pub(crate) fn words_for(doing: Activity, what: Option<&str>) -> String {
         Activity::Quota => "held back by the quota of the control group",
         Activity::Unread => "unread in the socket, while the thread was busy",
         Activity::Aside => "set aside, while the thread was busy",
+        Activity::Parked if what.is_some() => "its goroutine was parked",
         Activity::Parked => {
             "its goroutine was parked (lock, channel, timer, network), or with another thread"
         }
@@ -251,7 +252,13 @@ pub(crate) fn words_for(doing: Activity, what: Option<&str>) -> String {
         Some(rest) if named => (words, rest),
         _ => (words, &*what),
     };
-    format!("{words}{} {}", if named { "" } else { " in" }, middle(what, 40))
+    let joined = match doing {
+        // The runtime's own word for it.
+        Activity::Parked => ":",
+        _ if named => "",
+        _ => " in",
+    };
+    format!("{words}{joined} {}", middle(what, 40))
 }
 
 #[cfg(test)]

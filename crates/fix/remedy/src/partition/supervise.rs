@@ -168,7 +168,9 @@ impl Partition {
             };
             let (mut own, mut all) = (0, 0);
             for pid in processes {
-                let Ok(text) = process_text(format!("/proc/{pid}").as_ref(), pid, "numa_maps") else { continue };
+                let Ok(text) = process_text(format!("/proc/{pid}").as_ref(), pid, "numa_maps") else {
+                    continue;
+                };
                 let private =
                     numa_maps::parse(&text).into_iter().filter(|m| !matches!(m.what, What::File(_)));
                 for (node, bytes) in private.flat_map(|m| m.nodes) {

@@ -17,6 +17,7 @@
 #include "function_calls.h"
 #include "futexes.h"
 #include "go_locks.h"
+#include "goroutines.h"
 #include "in_flight.h"
 #include "interrupts.h"
 #include "kernel_locks.h"

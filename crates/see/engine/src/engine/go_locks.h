@@ -7,6 +7,7 @@
 #define NCPU_GO_LOCKS_H
 
 #include "settings.h"
+#include "goroutines.h"
 #include "cpu_states.h"
 #include "threads.h"
 #include "kernel_locks.h"
@@ -28,15 +29,6 @@ struct {
 	__type(key, __u64);
 	__type(value, struct go_wait);
 } go_waits SEC(".maps");
-
-/* Go's calling convention: the goroutine, and the first argument. */
-#if defined(__TARGET_ARCH_arm64)
-#define GO_G (28 * 8)
-#define GO_ARG 0
-#else
-#define GO_G (1 * 8)	/* r14 */
-#define GO_ARG (10 * 8) /* rax */
-#endif
 
 static __always_inline void go_event(struct pt_regs *ctx, __u64 cookie)
 {

@@ -14,6 +14,7 @@
 
 #include "rounds.h"
 #include "settings.h"
+#include "goroutines.h"
 #include "cpu_states.h"
 #include "threads.h"
 #include "kernel_locks.h"
@@ -50,7 +51,9 @@ struct connection {
 	__u64 answered;	/* the same of the last that has an answer */
 	__u32 tid;	/* that read the last request */
 	__u16 end;	/* enum end_of */
-	__u16 http2;
+	__u8 http2;
+	__u8 first;	/* the first byte of the last request, where no more of it has been read; 0: more, or none */
+	__u64 parked;	/* what the goroutine that read it had been parked for last, as last_parked_for() has it */
 };
 
 struct {
@@ -429,20 +432,33 @@ APART int go_on_with(struct serving *t, struct task_rec *r, struct client_reques
 	__u32 tid = bpf_get_current_pid_tgid();
 	__u64 left = q ? q->left : c->began;
 
-	/* What it did before the request came is none of it. Where that was little, its time since then is the request's. */
-	__u64 since = now;
-	if (t->worker && t->free < now) {
+	__u64 since = now, parked = last_parked_for();
+	if (parked != NO_GO) {
+		/* The thread came for this goroutine, or turned to it when it was done with others. */
+		since = r->came > t->free ? r->came : t->free;
+		if (since < left || since > now)
+			since = now;
+	} else if (t->worker && t->free < now) {
+		/* What it did before the request came is none of it. Where that was little, its time since then is the request's. */
 		if (t->free >= c->began)
 			since = t->free;
 		else if (c->began - t->free < (now - c->began) / 16)
 			since = c->began;
 	}
-	if (since == now) {
+	if (since == now || parked != NO_GO) {
 		into->parts = 0;
 		into->system = 0;
 	}
 	__u64 gap = since > left ? since - left : 0;
-	if (c->tid == tid) {
+	if (parked != NO_GO) {
+		__u64 from = r->came_from > left ? r->came_from : left;
+		__u64 queued = since == r->came && since > from ? since - from : 0;
+
+		if (queued)
+			add_request_part(into, r, REQUEST_QUEUED, (__u64)(__u32)runner_of(r->queue, from, since) + 2, queued);
+		/* Nothing tells whether it was parked once more for the reason that it had been parked for before. */
+		add_request_part(into, r, REQUEST_ASIDE, parked == c->parked ? GO_UNKNOWN : parked, gap - queued);
+	} else if (c->tid == tid) {
 		__u64 events = q ? r->by[LIFE_EVENTS] - q->events : 0;
 		if (events > gap)
 			events = gap;
@@ -525,14 +541,15 @@ static __always_inline bool between(__u8 c)
 	return (c >= '0' && c <= '9') || c == '\r' || c == '\n' || c == '$';
 }
 
-/* The kind of a request, by its first bytes. */
-APART __u64 request_kind(__u64 buffer, __u32 bytes, __u32 port)
+/* The kind of a request, by its first bytes. `before`: the byte that was read before these; 0: none. */
+APART __u64 request_kind(__u64 buffer, __u32 bytes, __u32 port, __u32 before)
 {
-	__u8 b[HEAD + 1] = {};
+	__u8 b[HEAD + 2] = { before };
+	__u32 from = before ? 1 : 0;
 	__u64 protocol = PROTOCOL_UNKNOWN, verb = 0;
 	__u32 letters = 0, end = 0;
 
-	if (!buffer || bpf_probe_read_user(b, MASK(bytes < HEAD ? bytes : HEAD, 31), (void *)buffer))
+	if (!buffer || bpf_probe_read_user(b + from, MASK(bytes < HEAD ? bytes : HEAD, 31), (void *)buffer))
 		return (__u64)port << 40 | 1ull << 63;
 	bool redis = b[0] == '*', skips = redis;
 	__u32 size = (__u32)b[1] << 24 | b[2] << 16 | b[3] << 8 | b[4];
@@ -610,6 +627,32 @@ static __always_inline void answer_request(struct client_request *q, __u64 now, 
 		q->part[i].sent = q->part[i].ns;
 }
 
+/* Names a request by what the current call has read of it. */
+APART int name_request(struct client_request *q, struct connection *c, __u32 bytes, __u32 port)
+{
+	if (!q || !c)
+		return 0;
+	__u64 buffer = read_into();
+	__u8 before = c->first;
+
+	q->kind = request_kind(buffer, bytes, port, before);
+	if ((q->kind >> 56 & 0x7f) == PROTOCOL_HTTP2)
+		c->http2 = 1;
+	if (c->http2)
+		q->kind = 1ull << 63 | (__u64)PROTOCOL_HTTP2 << 56 | (__u64)port << 40;
+	c->kind = q->kind;
+	if (before || bytes != 1 || bpf_probe_read_user(&c->first, 1, (void *)buffer))
+		c->first = 0;
+	return 0;
+}
+
+/* The rest of a request of which one byte has been read: in Go's HTTP server another goroutine does that, which answers nothing. */
+static __always_inline void more_of_first(struct client_request *q, struct connection *c, __u32 bytes, __u32 port)
+{
+	name_request(q, c, bytes, port);
+	c->parked = last_parked_for();
+}
+
 /* Data has been read by the current thread: a request begins. */
 static __always_inline void begin_request(struct serving *t, struct task_rec *r, struct connection *c, __u64 sock,
 					  __u32 port, __u32 bytes, __u64 now)
@@ -619,19 +662,16 @@ static __always_inline void begin_request(struct serving *t, struct task_rec *r,
 	__u64 arrived = c->arrived, pid = bpf_get_current_pid_tgid();
 
 	c->tid = pid;
+	c->parked = last_parked_for();
 	any_request = 1;
 	t->sock = sock;
 	t->fd = ARG0(regs);
 	t->entered = now;
 	t->off = off_in_all(r);
 	new_request(q, arrived && arrived < now ? arrived : now);
-	q->kind = request_kind(read_into(), bytes, port);
-	if ((q->kind >> 56 & 0x7f) == PROTOCOL_HTTP2)
-		c->http2 = 1;
-	if (c->http2)
-		q->kind = 1ull << 63 | (__u64)PROTOCOL_HTTP2 << 56 | (__u64)port << 40;
+	c->first = 0;
+	name_request(q, c, bytes, port);
 	c->began = q->began;
-	c->kind = q->kind;
 	r->serves = SERVES_READ;
 	if (q->began == now)
 		return;
@@ -680,21 +720,26 @@ int BPF_PROG(request_read, struct sock *sk, int bytes, int flags)
 	if (!t)
 		return 0;
 	__u64 now = bpf_ktime_get_ns();
+	__u32 port = sk->__sk_common.skc_family == AF_UNIX ? 0 : sk->__sk_common.skc_num;
 	/* More of the same request. */
 	if (t->sock == sock && !t->request.answered && c->answered != c->began) {
+		if (c->first)
+			more_of_first(&t->request, c, bytes, port);
 		c->arrived = 0;
 		return 0;
 	}
 	leave_request(t, r);
 	/* It was set aside until there is more of it. */
 	if ((c->tid != p->pid || t->aside) && take_up_request(t, r, c, sock)) {
+		if (c->first)
+			more_of_first(&t->request, c, bytes, port);
 		c->arrived = 0;
 		c->tid = p->pid;
 		t->entered = now;
 		t->off = off_in_all(r);
 		return 0;
 	}
-	begin_request(t, r, c, sock, sk->__sk_common.skc_family == AF_UNIX ? 0 : sk->__sk_common.skc_num, bytes, now);
+	begin_request(t, r, c, sock, port, bytes, now);
 	c->arrived = 0;
 	return 0;
 }
@@ -751,9 +796,9 @@ int BPF_PROG(request_calls, struct pt_regs *regs, long id)
 		return 0;
 	__u32 reads = nr < SYSCALLS ? call_reads[MASK(nr, 511)] : CALL_OTHER;
 	bool answered = t->request.answered;
-	/* It waits for more work, from this connection or another, or from another thread. */
+	/* It waits for more work, from this connection or another, or from another thread; one of Go for any goroutine. */
 	if (t->sock && (reads == CALL_WAITS || (reads && answered && t->fd == (__u32)ARG0(regs)) ||
-			(answered && t->worker && nr == NR_futex))) {
+			(nr == NR_futex && (answered ? t->worker : is_of_go())))) {
 		leave_request(t, r);
 		return 0;
 	}

@@ -57,6 +57,18 @@ impl Engine {
         let _ = self.skel.maps.wait_events.delete(&tgid.to_ne_bytes());
     }
 
+    /// A process runs a program of Go.
+    pub fn tell_go(&self, tgid: u32) {
+        // Without it the reasons for which its goroutines wait are missing.
+        let _ = self.skel.maps.go_programs.update(&tgid.to_ne_bytes(), &[1], MapFlags::ANY);
+    }
+
+    /// A process runs no program of Go any more.
+    pub fn forget_go(&self, tgid: u32) {
+        // It may have been one too many before.
+        let _ = self.skel.maps.go_programs.delete(&tgid.to_ne_bytes());
+    }
+
     /// Forgets the waits of goroutines whose process has ended, if goroutines are traced.
     pub fn forget_goroutines(&mut self, living: &[u32]) {
         let Some(uprobes) = &self.uprobes else { return };

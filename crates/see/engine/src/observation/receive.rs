@@ -69,8 +69,10 @@ impl Observation {
             }
             Event::Exec(pid, comm) => {
                 self.note_process(pid, &comm);
-                if let Some(locks) = &mut self.user_locks {
-                    locks.began(pid, Instant::now());
+                if let Some(locks) = &mut self.user_locks
+                    && locks.began(pid, Instant::now())
+                {
+                    self.engine.forget_go(pid);
                 }
             }
             Event::OffCpu { id, chain, mut stack, copy } => {

@@ -28,8 +28,8 @@ pub(super) struct Names<'a> {
     pub processes: &'a bounds::Names,
     pub threads: &'a bounds::Names,
     pub functions: &'a [CalledFunction],
-    /// Whether a process runs a program of Go.
-    pub is_go: &'a dyn Fn(u32) -> bool,
+    /// The reasons for which goroutines wait, by their numbers, if a process runs a program of Go.
+    pub go_wait_reasons: &'a dyn Fn(u32) -> Option<&'a [String]>,
 }
 
 impl Names<'_> {
@@ -39,9 +39,14 @@ impl Names<'_> {
 
     /// Kind and object of a wait of a request of a process.
     fn wait(&mut self, tgid: u32, wait: RequestWait, row: &TimeRow) -> (Activity, Option<String>) {
+        // Threads turn to other goroutines while one waits, and whichever is free goes on with it.
+        if let RequestWait::Aside | RequestWait::Handed = wait
+            && let Some(reasons) = (self.go_wait_reasons)(tgid)
+        {
+            let reason = row.what.checked_sub(2).and_then(|number| reasons.get(number as usize));
+            return (Activity::Parked, reason.filter(|text| !text.is_empty()).cloned());
+        }
         match wait {
-            // Threads turn to other goroutines while one waits, and whichever is free goes on with it.
-            RequestWait::Aside | RequestWait::Handed if (self.is_go)(tgid) => (Activity::Parked, None),
             RequestWait::Asleep(_) => match meaning(row, false, self.locks, self.symbols) {
                 // In a request a thread does not wait for the next.
                 (Activity::Idle, what) => (Activity::Thread, what),

@@ -133,7 +133,7 @@ impl Observation {
             processes: process_names,
             threads: thread_names,
             functions: &functions,
-            is_go: &|pid| user_locks.as_ref().is_some_and(|found| found.is_go(pid)),
+            go_wait_reasons: &|pid| user_locks.as_ref().and_then(|found| found.go_wait_reasons(pid)),
         };
         tables.extend(served::tables(t, &answered, &mut names));
         tables.push(self.slow.table(t, engine, &mut names));

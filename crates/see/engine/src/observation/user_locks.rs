@@ -11,13 +11,14 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::bpf_support::namespace;
 use crate::engine::Engine;
 use crate::program::{Target, processes};
 use ncpu_files::reader::{Source, Whose};
-use ncpu_symbols::{Sections, code_files};
+use ncpu_symbols::{Sections, code_files, go_wait_reasons};
 
 /// How long after it was met a process is looked at, milliseconds.
 const AFTER: [u64; 7] = [0, 2, 10, 50, 200, 1000, 4000];
@@ -42,9 +43,9 @@ pub(super) struct UserLocks {
     attached: HashSet<(u64, u64)>,
     /// Looks in vain at processes of a program, by its device and inode.
     vain: HashMap<(u64, u64), u32>,
-    /// Programs of Go, by device and inode, and their processes.
-    go: HashSet<(u64, u64)>,
-    goes: HashSet<u32>,
+    /// Programs of Go, by device and inode, with the reasons for which goroutines wait, and their processes.
+    go: HashMap<(u64, u64), Arc<[String]>>,
+    goes: HashMap<u32, Arc<[String]>>,
     waiting: Vec<(Instant, u32, usize)>,
     known: HashSet<u32>,
     /// The process of the last repeated look.
@@ -88,14 +89,14 @@ impl UserLocks {
         }
     }
 
-    /// A process has begun a program, or was met for the first time.
-    pub fn began(&mut self, pid: u32, now: Instant) {
+    /// A process has begun a program, or was met for the first time. Whether it ran one of Go before.
+    pub fn began(&mut self, pid: u32, now: Instant) -> bool {
         self.waiting.retain(|w| w.1 != pid);
-        self.goes.remove(&pid);
         if self.waiting.len() < MAX_WAITING {
             self.known.insert(pid);
             self.waiting.push((now, pid, 0));
         }
+        self.goes.remove(&pid).is_some()
     }
 
     /// Takes the list of living processes. Some of the known ones are looked at again.
@@ -157,9 +158,9 @@ impl UserLocks {
         }
     }
 
-    /// Whether a process runs a program of Go, as far as it has been looked at.
-    pub fn is_go(&self, pid: u32) -> bool {
-        self.goes.contains(&pid)
+    /// The reasons for which goroutines wait, by their numbers, if a process runs a program of Go, as far as it has been looked at.
+    pub fn go_wait_reasons(&self, pid: u32) -> Option<&[String]> {
+        self.goes.get(&pid).map(|reasons| &reasons[..])
     }
 
     /// Files that could not be traced, a line each.
@@ -196,11 +197,13 @@ impl UserLocks {
             // Where mappings tell another identity than files do (overlays, btrfs), both are known now.
             self.files.insert(identity);
         }
-        if runs.is_some_and(|program| self.go.contains(&program)) {
+        if let Some(reasons) = runs.and_then(|program| self.go.get(&program)).cloned() {
             if self.goes.len() >= MAX_FILES {
                 self.goes.clear();
             }
-            self.goes.insert(pid);
+            if self.goes.insert(pid, reasons).is_none() {
+                engine.tell_go(pid);
+            }
         }
         new
     }
@@ -215,7 +218,7 @@ impl UserLocks {
             if self.go.len() >= MAX_FILES {
                 self.go.clear();
             }
-            self.go.insert(identity);
+            self.go.insert(identity, go_wait_reasons(file).into());
         }
         let path = fs::read_link(mapping).unwrap_or_else(|_| mapping.into());
         match engine.trace_file(file, &path, program) {

@@ -1,5 +1,5 @@
-// A server in which one request in 25 waits 20 ms for a channel that another goroutine sends to, and its own client. It prints how many
-// requests there were, how many of them were slow, and the seconds for which they waited.
+// A server in which one request in 25 waits 20 ms for a channel that another goroutine sends to, and another one for a mutex that it
+// holds; and its own client. It prints how many requests there were, and the seconds for which they waited for the channel and the mutex.
 package main
 
 import (
@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -32,21 +32,37 @@ func main() {
 		client(os.Args[2])
 		return
 	}
-	var all, slow, waited atomic.Int64
-	asked := make(chan chan bool)
+	var all, received, locked atomic.Int64
+	var mutex sync.Mutex
+	asked, hold := make(chan chan bool), make(chan bool)
 	go func() {
 		for answer := range asked {
 			time.Sleep(20 * time.Millisecond)
 			answer <- true
 		}
 	}()
+	go func() {
+		for range hold {
+			mutex.Lock()
+			hold <- true
+			time.Sleep(20 * time.Millisecond)
+			mutex.Unlock()
+		}
+	}()
 	serve := func(w http.ResponseWriter, r *http.Request) {
-		if all.Add(1)%25 == 0 {
+		switch all.Add(1) % 25 {
+		case 0:
 			began, answer := time.Now(), make(chan bool)
 			asked <- answer
 			<-answer
-			waited.Add(int64(time.Since(began)))
-			slow.Add(1)
+			received.Add(int64(time.Since(began)))
+		case 12:
+			hold <- true
+			<-hold
+			began := time.Now()
+			mutex.Lock()
+			locked.Add(int64(time.Since(began)))
+			mutex.Unlock()
 		}
 		w.Write([]byte("ok"))
 	}
@@ -59,7 +75,7 @@ func main() {
 	if err != nil {
 		panic(string(out))
 	}
-	text := fmt.Sprintln(all.Load(), slow.Load(), strconv.FormatFloat(float64(waited.Load())/1e9, 'f', 6, 64))
+	text := fmt.Sprintln(all.Load(), float64(received.Load())/1e9, float64(locked.Load())/1e9)
 	if err := os.WriteFile(os.Args[1], []byte(text), 0o600); err != nil {
 		panic(err)
 	}

@@ -221,6 +221,7 @@ vocabulary! {
         DelayedAcks = "delayed ACKs": "acknowledgements that TCP kept back for 40 ms, of all programs in ncpu's network namespace" since 8,
         ListenOverflows = "accept queues full": "requests for connections that TCP dropped because the queue of a listening socket was full, of all programs in ncpu's network namespace" since 9,
         TcpTimeouts = "TCP timeouts": "times TCP sent again because no acknowledgement had come, of all programs in ncpu's network namespace" since 9,
+        DatagramsDropped = "datagrams dropped": "datagrams of UDP that were dropped because the buffer of a receiving socket was full, of all programs in ncpu's network namespace" since 9,
     }
 }
 

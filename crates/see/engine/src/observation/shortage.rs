@@ -58,7 +58,7 @@ struct Now {
     tcp: Tcp,
 }
 
-/// Counts of TCP.
+/// Counts of TCP and UDP.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(crate) struct Tcp {
     /// Acknowledgements that it delayed.
@@ -67,15 +67,18 @@ pub(crate) struct Tcp {
     pub listen_overflows: u64,
     /// Times that it sent again because no acknowledgement had come.
     pub timeouts: u64,
+    /// Datagrams that UDP dropped because the buffer of a receiving socket was full.
+    pub datagrams: u64,
 }
 
 impl Tcp {
-    fn of(netstat: &str) -> Tcp {
+    fn of(netstat: &str, snmp: &[String]) -> Tcp {
         let counted = |name| counted(netstat, "TcpExt:", name).unwrap_or(0);
         Tcp {
             delayed_acks: counted("DelayedACKs"),
             listen_overflows: counted("ListenOverflows"),
             timeouts: counted("TCPTimeouts"),
+            datagrams: datagrams(snmp),
         }
     }
 
@@ -84,6 +87,7 @@ impl Tcp {
             delayed_acks: self.delayed_acks.saturating_sub(before.delayed_acks),
             listen_overflows: self.listen_overflows.saturating_sub(before.listen_overflows),
             timeouts: self.timeouts.saturating_sub(before.timeouts),
+            datagrams: self.datagrams.saturating_sub(before.datagrams),
         }
     }
 }
@@ -100,7 +104,7 @@ impl Now {
             memory: memory(&text("/proc/meminfo")),
             events: events(&text("/proc/vmstat")),
             pressure,
-            tcp: Tcp::of(&text("/proc/self/net/netstat")),
+            tcp: Tcp::of(&text("/proc/self/net/netstat"), &[text("/proc/self/net/snmp"), text("/proc/self/net/snmp6")]),
         }
     }
 }
@@ -122,6 +126,16 @@ fn counted(netstat: &str, group: &str, name: &str) -> Option<u64> {
     let mut lines = netstat.lines().filter(|line| line.starts_with(group));
     let at = lines.next()?.split_ascii_whitespace().position(|word| word == name)?;
     lines.next()?.split_ascii_whitespace().nth(at)?.parse().ok()
+}
+
+/// Datagrams that found no room in the buffer of their socket: /proc/net/snmp has them as `netstat` has its counters, /proc/net/snmp6
+/// as a name and a number in each line.
+fn datagrams(snmp: &[String]) -> u64 {
+    let of = |text: &String| {
+        let line = || text.lines().find_map(|line| line.strip_prefix("Udp6RcvbufErrors"))?.trim().parse().ok();
+        counted(text, "Udp:", "RcvbufErrors").or_else(line).unwrap_or(0)
+    };
+    snmp.iter().map(of).fold(0, u64::saturating_add)
 }
 
 /// The same event of several zones is one.
@@ -217,9 +231,14 @@ mod tests {
         assert_eq!(counted(netstat, "TcpExt:", "DelayedACKs"), Some(17));
         assert_eq!(counted(netstat, "IpExt:", "DelayedACKs"), None);
         assert_eq!(counted("TcpExt: DelayedACKs\n", "TcpExt:", "DelayedACKs"), None);
-        let before = Tcp::of("TcpExt: ListenOverflows TCPTimeouts DelayedACKs\nTcpExt: 5 9 17\n");
+        let snmp = [
+            "Udp: InDatagrams RcvbufErrors\nUdp: 90 4\nUdpLite: InDatagrams RcvbufErrors\nUdpLite: 0 7\n".into(),
+            "Udp6InDatagrams 8\nUdp6RcvbufErrors 3\nUdpLite6RcvbufErrors 5\n".into(),
+        ];
+        let before = Tcp::of("TcpExt: ListenOverflows TCPTimeouts DelayedACKs\nTcpExt: 5 9 17\n", &snmp);
+        assert_eq!(before.datagrams, 7, "of IPv4 and IPv6");
         assert_eq!((before.listen_overflows, before.timeouts, before.delayed_acks), (5, 9, 17));
-        let now = Tcp { listen_overflows: 8, timeouts: 9, delayed_acks: 4 };
+        let now = Tcp { listen_overflows: 8, timeouts: 9, delayed_acks: 4, datagrams: 7 };
         assert_eq!(
             now.since(before),
             Tcp { listen_overflows: 3, ..Tcp::default() },

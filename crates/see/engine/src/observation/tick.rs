@@ -110,6 +110,7 @@ impl Observation {
             row(Counter::DelayedAcks, tcp.delayed_acks);
             row(Counter::ListenOverflows, tcp.listen_overflows);
             row(Counter::TcpTimeouts, tcp.timeouts);
+            row(Counter::DatagramsDropped, tcp.datagrams);
         }
         events.finish()
     }

@@ -1,4 +1,4 @@
-//! Calls that the kernel answers late: for its own bookkeeping, for TCP's timers, and for data that it holds back.
+//! Calls that the kernel answers late: for its own bookkeeping, for TCP's timers, for data that it holds back, and for datagrams that it dropped.
 
 use std::collections::HashMap;
 
@@ -32,6 +32,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let mut claims = kernel_waits(view);
     claims.extend(slow_calls(view));
     claims.extend(tcp(view));
+    claims.extend(datagrams(view));
     claims
 }
 
@@ -215,6 +216,30 @@ fn both_ends(view: &View<'_>) -> bool {
     }
     let long = |seconds: f64| seconds >= BOTH * view.elapsed();
     servers.iter().any(|(port, seconds)| long(*seconds) && clients.get(port).is_some_and(|s| long(*s)))
+}
+
+/// A wait for a datagram from which it is for one that was lost.
+const LOST: f64 = 0.005;
+
+/// Waits for datagrams while the kernel drops some because the buffer of a socket is full.
+fn datagrams(view: &View<'_>) -> Option<Claim> {
+    let dropped = view.counted(Counter::DatagramsDropped);
+    let mut waits = Sum::default();
+    for s in view.slept.iter().filter(|s| s.wait != "run queue" && s.each() >= LOST) {
+        if s.in_kernel("udp_recvmsg") || s.in_kernel("udpv6_recvmsg") {
+            waits.add(s, call_in(&s.kernel).unwrap_or("recvfrom"), "");
+        }
+    }
+    // Other programs' are counted too.
+    if !waits.is_large(view) || dropped < SOME.max(0.1 * waits.count) {
+        return None;
+    }
+    let mut claim = waits.claim(view, When::DatagramsDropped, Kind::Peer);
+    claim.line(
+        "dropped",
+        format!("{} datagrams by the kernel, for want of room in a socket's buffer", grouped(dropped)),
+    );
+    Some(claim)
 }
 
 /// Long waits for TCP that its timers end: a connection is asked for again, data is sent again, or was held back.

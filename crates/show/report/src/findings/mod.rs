@@ -27,6 +27,7 @@ mod pools;
 mod results;
 mod retries;
 mod runtime;
+mod scans;
 mod serial;
 mod shared_lines;
 mod spins;
@@ -38,6 +39,7 @@ mod tests;
 mod text;
 mod tracers;
 mod uneven;
+mod unoptimized;
 mod user_locks;
 mod view;
 mod waiting;
@@ -62,7 +64,7 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 20] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 22] = [
     tracers::claims,
     pools::claims,
     begun::claims,
@@ -83,6 +85,8 @@ const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 20] = [
     limits::claims,
     waiting::claims,
     late::claims,
+    unoptimized::claims,
+    scans::claims,
 ];
 
 /// Stacks that are kept of a cause.

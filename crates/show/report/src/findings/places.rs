@@ -127,7 +127,8 @@ pub(super) fn is_library(frame: &str) -> bool {
 
 /// Whether a function is of Go's standard library: the first part of its package's path has no dot, and it is not `main`.
 fn is_go_library(frame: &str) -> bool {
-    const PACKAGES: [&str; 30] = [
+    const PACKAGES: [&str; 34] = [
+        "archive",
         "bufio",
         "bytes",
         "compress",
@@ -140,11 +141,13 @@ fn is_go_library(frame: &str) -> bool {
         "fmt",
         "hash",
         "html",
+        "image",
         "internal",
         "io",
         "log",
         "maps",
         "math",
+        "mime",
         "net",
         "os",
         "path",
@@ -156,6 +159,7 @@ fn is_go_library(frame: &str) -> bool {
         "strings",
         "sync",
         "syscall",
+        "text",
         "time",
         "unicode",
     ];
@@ -336,6 +340,10 @@ impl Place {
         let inside = frames.iter().rposition(|frame| within(frame)).map_or(0, |at| at + 1);
         let made = frames[inside..].iter().take_while(|frame| frame.ends_with(".<init>")).count();
         let outside = &frames[inside + made..];
+        // The library's own functions in between say less than what calls them.
+        let between = outside.iter().take_while(|frame| is_library(frame) && !is_line(frame)).count();
+        let outside =
+            if outside[between..].iter().all(|frame| begins(frame)) { outside } else { &outside[between..] };
         let mut lines = outside.iter().filter(|frame| is_line(frame)).peekable();
         // Lines that only begin a thread stand above C functions that do, too.
         let only_begins = lines.peek().is_some() && lines.all(|frame| begins(frame));

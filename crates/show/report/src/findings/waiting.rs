@@ -355,16 +355,27 @@ fn frequent(view: &View<'_>, when: When, wakeups: &Wakeups<'_>) -> Option<Claim>
         places.add(&Place::of(sample, call).words(), sample.seconds);
         claim.ask(Source::Sample(at), sample.seconds, what);
     }
+    // Timers strike wherever the thread is; where it slept says more.
+    let mut sleeps = Most::default();
+    for s in view.slept.iter().filter(|s| s.process == process && call_in(&s.kernel) == Some(call)) {
+        sleeps.add(&Place::of_frames(&s.user, call).words(), s.count);
+    }
+    let places = if sleeps.is_empty() { places } else { sleeps };
     wakes(view, &mut claim, part, "timers and wake-ups");
     let (place, function) = places.place(process);
     let mut claim = claim
         .with("call", call)
         .with("process", process)
-        .with("place", function)
+        .with("place", function.clone())
         .with("each", length(each))
         .with("rate", grouped(count / view.elapsed()))
         .with("threads", threads.to_string());
     claim.key = format!("sleeps {process} {call}");
+    claim.subject = format!("{call} {function}");
+    // An event loop does its work in timers: what goes on in the next one waits for it.
+    if function == "uv__io_poll" && threads == 1 {
+        idle(view, &mut claim, count * each / view.elapsed(), "CPUs idle until timers are due");
+    }
     if !place.is_empty() {
         claim.line("called in", place);
     }
@@ -517,6 +528,10 @@ const WRITES: [&str; 5] = ["write", "pwrite64", "writev", "pwritev", "pwritev2"]
 /// Calls that read.
 const READS: [&str; 5] = ["read", "pread64", "readv", "preadv", "preadv2"];
 
+/// The call of Linux's AIO that starts requests. Of a file that goes through the page cache it waits for the data instead.
+const SUBMITS: &str = "io_submit";
+const CACHED: [&str; 3] = ["filemap_get_pages", "filemap_read", "generic_file_buffered_read"];
+
 /// Functions of the kernel by which a write waits for the device.
 const UNTIL_WRITTEN: [&str; 7] = [
     "vfs_fsync_range",
@@ -533,7 +548,8 @@ fn of_device<'a>(s: &Slept<'a>) -> Option<&'a str> {
     let call = call_in(&s.kernel)?;
     let waits = SYNC.contains(&call)
         || WRITES.contains(&call) && UNTIL_WRITTEN.iter().any(|f| s.in_kernel(f))
-        || READS.contains(&call);
+        || READS.contains(&call)
+        || call == SUBMITS && CACHED.iter().any(|f| s.in_kernel(f));
     waits.then_some(call)
 }
 
@@ -603,7 +619,8 @@ impl ForDevice {
 
 /// Reads that wait for a device one after another.
 fn reads(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
-    let of = ForDevice::find(view, slept, |s| of_device(s).filter(|call| READS.contains(call)), LEAST)?;
+    let reads = |call: &&str| READS.contains(call) || *call == SUBMITS;
+    let of = ForDevice::find(view, slept, |s| of_device(s).filter(reads), LEAST)?;
     let each = length(of.seconds / of.count.max(1.0));
     const FROM_DEVICE: [&str; 6] = [
         "iomap_dio_rw",
@@ -845,7 +862,12 @@ fn messages(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
 
 /// Waits until data is on a device.
 fn syncs(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
-    let of = ForDevice::find(view, slept, |s| of_device(s).filter(|call| !READS.contains(call)), 0.05)?;
+    let of = ForDevice::find(
+        view,
+        slept,
+        |s| of_device(s).filter(|call| !READS.contains(call) && *call != SUBMITS),
+        0.05,
+    )?;
     let mut claim = of.claim(view, When::Sync, "sync");
     for (at, sample) in view.samples.iter().enumerate() {
         if call_of(sample).is_some_and(|call| SYNC.contains(&call)) {

@@ -104,7 +104,10 @@ impl Now {
             memory: memory(&text("/proc/meminfo")),
             events: events(&text("/proc/vmstat")),
             pressure,
-            tcp: Tcp::of(&text("/proc/self/net/netstat"), &[text("/proc/self/net/snmp"), text("/proc/self/net/snmp6")]),
+            tcp: Tcp::of(
+                &text("/proc/self/net/netstat"),
+                &[text("/proc/self/net/snmp"), text("/proc/self/net/snmp6")],
+            ),
         }
     }
 }
@@ -132,7 +135,8 @@ fn counted(netstat: &str, group: &str, name: &str) -> Option<u64> {
 /// as a name and a number in each line.
 fn datagrams(snmp: &[String]) -> u64 {
     let of = |text: &String| {
-        let line = || text.lines().find_map(|line| line.strip_prefix("Udp6RcvbufErrors"))?.trim().parse().ok();
+        let line =
+            || text.lines().find_map(|line| line.strip_prefix("Udp6RcvbufErrors"))?.trim().parse().ok();
         counted(text, "Udp:", "RcvbufErrors").or_else(line).unwrap_or(0)
     };
     snmp.iter().map(of).fold(0, u64::saturating_add)
@@ -232,7 +236,8 @@ mod tests {
         assert_eq!(counted(netstat, "IpExt:", "DelayedACKs"), None);
         assert_eq!(counted("TcpExt: DelayedACKs\n", "TcpExt:", "DelayedACKs"), None);
         let snmp = [
-            "Udp: InDatagrams RcvbufErrors\nUdp: 90 4\nUdpLite: InDatagrams RcvbufErrors\nUdpLite: 0 7\n".into(),
+            "Udp: InDatagrams RcvbufErrors\nUdp: 90 4\nUdpLite: InDatagrams RcvbufErrors\nUdpLite: 0 7\n"
+                .into(),
             "Udp6InDatagrams 8\nUdp6RcvbufErrors 3\nUdpLite6RcvbufErrors 5\n".into(),
         ];
         let before = Tcp::of("TcpExt: ListenOverflows TCPTimeouts DelayedACKs\nTcpExt: 5 9 17\n", &snmp);

@@ -135,7 +135,7 @@ fn claim(view: &View<'_>, database: &Database, process: &str, sum: &Scans) -> Cl
         let sample = &view.samples[at];
         places.add(&Place::beyond(&sample.user, within).words(), sample.seconds);
     }
-    // A server's own functions do not say who asks.
+    // A server's own functions do not say which program asks.
     let (words, place) = match database.name {
         "PostgreSQL" => (String::new(), process.to_string()),
         _ => places.place(process),

@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use common::{Seen, allowed, c, go, observe};
+use common::{Seen, allowed, c, observe};
 
 /// The server's own log.
 #[derive(Debug)]
@@ -84,44 +84,8 @@ fn nothing_is_followed_where_nobody_asks() {
     assert_eq!(seen.rows("served").count() + seen.rows("slow_requests").count(), 0);
 }
 
-/// The time in which a goroutine waits is its own, not that of a request which waits for a worker thread; and its runtime knows what for.
-#[test]
-fn goroutines_that_wait_are_parked() {
-    let Some(_one) = allowed() else { return };
-    for flags in ["-ldflags=", "-ldflags=-s -w"] {
-        let Some(built) = go("parks.go", flags) else { return };
-        let told = tempfile::NamedTempFile::new().expect("a file");
-        let seen = observe(&[built.clone().into(), told.path().into()], |config| config.requests = true);
-        std::fs::remove_file(built).expect("it was built");
-        assert_eq!(seen.ended.status, 0);
-        let text = std::fs::read_to_string(told.path()).expect("it was written");
-        let figures: Vec<f64> = text.split_whitespace().map(|n| n.parse().expect("a number")).collect();
-        let [requests, received, locked] = figures[..] else { panic!("{figures:?}") };
-        let parts = parts(&seen);
-        let parked = |reason: &str| -> f64 {
-            let of = |(t, r): &(&ncpu_table::Table, usize)| {
-                t.text(*r, "doing") == Some("parked") && t.text(*r, "what") == Some(reason)
-            };
-            seen.rows("served_parts").filter(of).filter_map(|(t, r)| t.number(r, "seconds")).sum()
-        };
-        let [channel, mutex] = ["chan receive", "sync.Mutex.Lock"].map(parked);
-        let line = format!(
-            "{channel} of {received} s for a channel, {mutex} of {locked} s for a mutex of {requests}: {parts:?}"
-        );
-        eprintln!("{line}");
-        assert!(seen.sum("served", "count") >= 0.99 * requests, "{line}");
-        // A byte of some of them is read before the rest.
-        let mut names = seen.rows("served").filter_map(|(t, r)| t.text(r, "request"));
-        assert!(names.all(|name| name.starts_with("HTTP GET on ")), "{line}");
-        assert!(!parts.contains_key("handed over") && !parts.contains_key("set aside"), "{line}");
-        // A thread may wait for the network or the next timer meanwhile, and answer then.
-        assert!(channel >= 0.8 * received && mutex >= 0.8 * locked, "{line}");
-        assert!(channel <= 1.1 * received && mutex <= 1.1 * locked, "{line}");
-    }
-}
-
 mod quiet {
-    use common::part_within;
+    use common::{go, part_within};
     use ncpu_trials::{MOST, hold};
 
     use super::*;
@@ -164,6 +128,42 @@ mod quiet {
                     hold(MOST, &format!("{server} {cause}"), || planted(server, cause, doing));
                 }
             }
+        }
+    }
+
+    /// The time in which a goroutine waits is its own, not that of a request which waits for a worker thread; and its runtime knows what for.
+    #[test]
+    fn goroutines_that_wait_are_parked() {
+        let Some(_one) = allowed() else { return };
+        for flags in ["-ldflags=", "-ldflags=-s -w"] {
+            let Some(built) = go("parks.go", flags) else { return };
+            let told = tempfile::NamedTempFile::new().expect("a file");
+            let seen = observe(&[built.clone().into(), told.path().into()], |config| config.requests = true);
+            std::fs::remove_file(built).expect("it was built");
+            assert_eq!(seen.ended.status, 0);
+            let text = std::fs::read_to_string(told.path()).expect("it was written");
+            let figures: Vec<f64> = text.split_whitespace().map(|n| n.parse().expect("a number")).collect();
+            let [requests, received, locked] = figures[..] else { panic!("{figures:?}") };
+            let parts = parts(&seen);
+            let parked = |reason: &str| -> f64 {
+                let of = |(t, r): &(&ncpu_table::Table, usize)| {
+                    t.text(*r, "doing") == Some("parked") && t.text(*r, "what") == Some(reason)
+                };
+                seen.rows("served_parts").filter(of).filter_map(|(t, r)| t.number(r, "seconds")).sum()
+            };
+            let [channel, mutex] = ["chan receive", "sync.Mutex.Lock"].map(parked);
+            let line = format!(
+                "{channel} of {received} s for a channel, {mutex} of {locked} s for a mutex of {requests}: {parts:?}"
+            );
+            eprintln!("{line}");
+            assert!(seen.sum("served", "count") >= 0.99 * requests, "{line}");
+            // A byte of some of them is read before the rest.
+            let mut names = seen.rows("served").filter_map(|(t, r)| t.text(r, "request"));
+            assert!(names.all(|name| name.starts_with("HTTP GET on ")), "{line}");
+            assert!(!parts.contains_key("handed over") && !parts.contains_key("set aside"), "{line}");
+            // One of 16 waits may end before the program is known to be of Go.
+            assert!(channel >= 0.85 * received && mutex >= 0.85 * locked, "{line}");
+            assert!(channel <= 1.1 * received && mutex <= 1.1 * locked, "{line}");
         }
     }
 }

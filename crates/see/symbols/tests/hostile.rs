@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use ncpu_files::reader::Source;
 use ncpu_symbols::{
-    Copied, ProcMaps, Pythons, Sections, Segments, Unwinding, User, go_functions, named_symbols,
+    Copied, ProcMaps, Pythons, Sections, Segments, Unwinding, User, go_functions, go_wait_reasons,
+    named_symbols,
 };
 
 const CODE: u64 = 0x1000;
@@ -73,6 +74,7 @@ fn read_all(path: &Path) {
     let _ = named_symbols(&source, true, &["_PyRuntime", "no_such"]);
     let _ = named_symbols(&source, false, &["runtime.text"]);
     let _ = go_functions(&source, &["runtime.semacquire1"]);
+    let _ = go_wait_reasons(&source);
     let mut maps = ProcMaps::new("/nonexistent".as_ref());
     let text = format!("400000-500000 r-xp 00000000 fe:00 11 {}\n", path.display());
     assert!(maps.note_maps(1, text.as_bytes()));

@@ -39,6 +39,7 @@ static const __u32 go_status_at[] = { 144, 152 };
 
 #define GO_RUNNING 2
 #define GO_IN_CALL 3
+#define GO_SCANNED 0x1000 /* beside another: the collector reads its stack */
 
 enum { NO_GO, GO_UNKNOWN, GO_REASON }; /* not of Go; no reason is known; 2 + runtime.waitReason */
 
@@ -65,7 +66,8 @@ APART __u64 last_parked_for(void)
 		if (bpf_probe_read_user(&found, sizeof(found), (void *)(g + go_status_at[i])))
 			return GO_UNKNOWN;
 		/* A goroutine's number fits no pointer, and what a pointer has instead of a status is no small number. */
-		if ((found.status == GO_RUNNING || found.status == GO_IN_CALL) && found.id && !(found.id >> 40))
+		__u32 status = found.status & ~GO_SCANNED;
+		if ((status == GO_RUNNING || status == GO_IN_CALL) && found.id && !(found.id >> 40))
 			return GO_REASON + found.wait_reason;
 	}
 	return GO_UNKNOWN;

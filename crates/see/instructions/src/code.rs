@@ -1,12 +1,9 @@
 //! Decoded code: instructions, basic blocks, and which instruction a sample's waited.
 
-use iced_x86::{
-    Code as Iced, Decoder, DecoderOptions, FlowControl, Instruction as Decoded, InstructionInfoFactory,
-    Mnemonic, OpKind,
-};
-
-use crate::operand::{Operand, Stale};
-use crate::spin;
+use crate::Machine;
+use crate::operand::{Operand, Stale, WriteBack};
+use crate::registers::Set;
+use crate::spin::{self, Look};
 
 /// What kind of work an instruction is, by what may make it wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,14 +61,42 @@ pub struct Instruction {
     compares: bool,
 }
 
+/// How control leaves an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flow {
+pub(crate) enum Flow {
     Next,
     Branch,
     /// To the next, after others have run: a call.
     Call,
     /// Never to the next: a jump, a return.
     Away,
+}
+
+/// An instruction as the decoder of its machine gives it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Decoded {
+    /// Bytes from the beginning of the code.
+    pub at: u32,
+    /// See [`Kind`].
+    pub kind: Kind,
+    pub flow: Flow,
+    /// Where a branch or a jump leads, from the beginning of the code.
+    pub target: Option<u64>,
+    /// Its operand in memory, where registers lead to it.
+    pub operand: Option<Operand>,
+    /// General registers that the instruction writes.
+    pub written: Set,
+    /// It compares, so that a branch behind it is one instruction with it for the processor.
+    pub compares: bool,
+    /// Its part in a loop that may wait.
+    pub look: Look,
+}
+
+impl Decoded {
+    /// Whether it branches or jumps, and not calls.
+    fn branch(&self) -> Option<u64> {
+        self.target.filter(|_| matches!(self.flow, Flow::Branch | Flow::Away))
+    }
 }
 
 /// What was executed last before a sample, so that it waited.
@@ -95,54 +120,38 @@ pub struct Code {
 /// Loops of a function that are looked at for branches into them.
 const MAX_LOOPS: usize = 256;
 
-/// Offsets that decoding begins at where it is not known where an instruction begins.
-const BEGINNINGS: usize = 8;
-
 impl Code {
     /// Decodes code that begins with an instruction.
-    pub fn decode(bytes: &[u8]) -> Code {
-        Code::of(&decoded(bytes, 0))
+    pub fn decode(machine: Machine, bytes: &[u8]) -> Code {
+        Code::of(&machine.decode(bytes, true))
     }
 
-    /// Decodes code of which it is not known where an instruction begins: from several bytes on, and takes what all agree on.
-    pub fn resynchronized(bytes: &[u8]) -> Code {
-        let all: Vec<Vec<Decoded>> = (0..BEGINNINGS).map(|from| decoded(bytes, from)).collect();
-        let Some((first, others)) = all.split_first() else { return Code::default() };
-        let agree = |ip: u64| others.iter().all(|o| o.binary_search_by_key(&ip, Decoded::ip).is_ok());
-        let begin = first.iter().position(|i| agree(i.ip())).unwrap_or(first.len());
-        Code::of(&first[begin..])
+    /// Decodes code of which it is not known where an instruction begins.
+    pub fn resynchronized(machine: Machine, bytes: &[u8]) -> Code {
+        Code::of(&machine.decode(bytes, false))
     }
 
     fn of(decoded: &[Decoded]) -> Code {
-        let mut info = InstructionInfoFactory::new();
         let mut instructions: Vec<Instruction> = decoded
             .iter()
-            .map(|instruction| {
-                let operand = Operand::of(instruction, info.info(instruction));
-                Instruction {
-                    at: instruction.ip() as u32,
-                    block: 0,
-                    kind: kind(instruction, operand.as_ref(), info.info(instruction)),
-                    spins: false,
-                    operand,
-                    flow: flow(instruction),
-                    back: None,
-                    entry: false,
-                    target: false,
-                    compares: matches!(
-                        instruction.mnemonic(),
-                        Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Add | Mnemonic::Sub | Mnemonic::And
-                    ) && instruction.op_count() == 2
-                        && (instruction.op0_kind() != OpKind::Memory
-                            || instruction.op1_kind() == OpKind::Register),
-                }
+            .map(|decoded| Instruction {
+                at: decoded.at,
+                block: 0,
+                kind: decoded.kind,
+                spins: false,
+                operand: decoded.operand,
+                flow: decoded.flow,
+                back: None,
+                entry: false,
+                target: false,
+                compares: decoded.compares,
             })
             .collect();
         let mut loops: Vec<(usize, usize)> = Vec::new();
         let mut forward: Vec<(usize, usize)> = Vec::new();
         for (i, instruction) in decoded.iter().enumerate() {
-            let Some(target) = branch(instruction) else { continue };
-            let Ok(to) = decoded.binary_search_by_key(&target, Decoded::ip) else { continue };
+            let Some(target) = instruction.branch() else { continue };
+            let Ok(to) = decoded.binary_search_by_key(&target, |d| d.at.into()) else { continue };
             if to > i {
                 forward.push((i, to));
                 continue;
@@ -151,7 +160,7 @@ impl Code {
             if loops.len() < MAX_LOOPS {
                 loops.push((to, i));
             }
-            if spin::is_spin(&decoded[to..=i], &mut info) {
+            if spin::is_spin(&decoded[to..=i]) {
                 instructions[to..=i].iter_mut().for_each(|i| i.spins = true);
             }
         }
@@ -171,9 +180,9 @@ impl Code {
             instruction.block = block;
             ended = !matches!(instruction.flow, Flow::Next | Flow::Call);
         }
-        written_back(&mut instructions, decoded, &mut info);
-        fences(&mut instructions, decoded, &mut info);
-        chased_by_index(&mut instructions, decoded, &loops, &mut info);
+        written_back(&mut instructions, decoded);
+        fences(&mut instructions, decoded);
+        chased_by_index(&mut instructions, decoded, &loops);
         Code { instructions, blocks: block + 1 }
     }
 
@@ -227,7 +236,7 @@ impl Code {
 const BACK: usize = 12;
 
 /// Loads whose word is written back in the same basic block count as writes of it.
-fn written_back(instructions: &mut [Instruction], decoded: &[Decoded], info: &mut InstructionInfoFactory) {
+fn written_back(instructions: &mut [Instruction], decoded: &[Decoded]) {
     for store in 0..instructions.len() {
         let Some(operand) = instructions[store].operand.filter(|o| o.writes && !o.reads) else { continue };
         let block = instructions[store].block;
@@ -239,10 +248,10 @@ fn written_back(instructions: &mut [Instruction], decoded: &[Decoded], info: &mu
             }
             if let Some(loaded) = before.operand.as_mut().filter(same) {
                 // The load must leave the registers of the address alone, too.
-                loaded.written_back = loaded.stale == Stale::No;
+                loaded.written_back |= loaded.stale == Stale::No && loaded.write_back == WriteBack::No;
                 break;
             }
-            if operand.is_moved_by(info.info(&decoded[load])) {
+            if operand.is_moved_by(decoded[load].written) {
                 break;
             }
         }
@@ -251,7 +260,7 @@ fn written_back(instructions: &mut [Instruction], decoded: &[Decoded], info: &mu
 
 /// A fence waits for the stores before it: the last of its basic block that does not lie on the stack stands for its operand.
 /// Compilers make fences of mfence, and of locked operations on the stack (`lock addl $0, (%rsp)`).
-fn fences(instructions: &mut [Instruction], decoded: &[Decoded], info: &mut InstructionInfoFactory) {
+fn fences(instructions: &mut [Instruction], decoded: &[Decoded]) {
     for fence in 0..instructions.len() {
         let this = &instructions[fence];
         if this.kind != Kind::Atomic || this.operand.is_some_and(|o| !o.on_stack) {
@@ -264,8 +273,8 @@ fn fences(instructions: &mut [Instruction], decoded: &[Decoded], info: &mut Inst
             Some((i, operand))
         });
         let Some((store, operand)) = store else { continue };
-        let moved = (store + 1..=fence).any(|i| operand.is_moved_by(info.info(&decoded[i])));
-        if operand.stale == Stale::No && !moved {
+        let moved = (store + 1..=fence).any(|i| operand.is_moved_by(decoded[i].written));
+        if let Some(operand) = operand.behind().filter(|_| !moved) {
             instructions[fence].operand = Some(operand);
         }
     }
@@ -275,145 +284,16 @@ fn fences(instructions: &mut [Instruction], decoded: &[Decoded], info: &mut Inst
 const LONG: usize = 512;
 
 /// Loads of an index by itself, round and round: the register holds the next place.
-fn chased_by_index(
-    instructions: &mut [Instruction],
-    decoded: &[Decoded],
-    loops: &[(usize, usize)],
-    info: &mut InstructionInfoFactory,
-) {
+fn chased_by_index(instructions: &mut [Instruction], decoded: &[Decoded], loops: &[(usize, usize)]) {
     for i in 0..instructions.len() {
         let Some(operand) = instructions[i].operand.filter(|o| o.stale == Stale::NextIndex) else { continue };
         let around =
             loops.iter().filter(|(first, last)| (*first..=*last).contains(&i) && last - first < LONG);
         let Some(&(first, last)) = around.min_by_key(|(first, last)| last - first) else { continue };
         let set = (first..=last)
-            .any(|k| operand.index_is_set_by(instructions[k].operand.as_ref(), info.info(&decoded[k])));
+            .any(|k| operand.index_is_set_by(instructions[k].operand.as_ref(), decoded[k].written));
         if !set {
             instructions[i].operand.iter_mut().for_each(|o| o.stale = Stale::Next);
         }
     }
-}
-
-/// Decodes up to the end, as if code began at address 0.
-fn decoded(bytes: &[u8], from: usize) -> Vec<Decoded> {
-    let Some(rest) = bytes.get(from..) else { return Vec::new() };
-    let mut decoder = Decoder::with_ip(64, rest, from as u64, DecoderOptions::NONE);
-    let mut all = Vec::with_capacity(rest.len() / 4);
-    let mut bad = 0;
-    while decoder.can_decode() {
-        let instruction = decoder.decode();
-        if instruction.is_invalid() {
-            // Data between functions, or the end of what was read.
-            bad += 1;
-            continue;
-        }
-        all.push(instruction);
-    }
-    // Mostly data.
-    if bad > all.len() / 8 + 1 { Vec::new() } else { all }
-}
-
-fn branch(instruction: &Decoded) -> Option<u64> {
-    let near = matches!(instruction.op0_kind(), OpKind::NearBranch64);
-    let jumps = matches!(
-        instruction.flow_control(),
-        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
-    );
-    (near && jumps).then(|| instruction.near_branch64())
-}
-
-fn flow(instruction: &Decoded) -> Flow {
-    match instruction.flow_control() {
-        FlowControl::ConditionalBranch => Flow::Branch,
-        FlowControl::Call | FlowControl::IndirectCall => Flow::Call,
-        FlowControl::UnconditionalBranch
-        | FlowControl::IndirectBranch
-        | FlowControl::Return
-        | FlowControl::Exception => Flow::Away,
-        _ => Flow::Next,
-    }
-}
-
-fn kind(instruction: &Decoded, operand: Option<&Operand>, info: &iced_x86::InstructionInfo) -> Kind {
-    let memory = (0..instruction.op_count()).any(|i| instruction.op_kind(i) == OpKind::Memory);
-    if instruction.is_string_instruction() && instruction.has_rep_prefix() | instruction.has_repne_prefix() {
-        return Kind::Copy;
-    }
-    if memory && (instruction.has_lock_prefix() || instruction.mnemonic() == Mnemonic::Xchg)
-        || matches!(instruction.mnemonic(), Mnemonic::Mfence | Mnemonic::Sfence)
-    {
-        return Kind::Atomic;
-    }
-    if is_long(instruction) {
-        return Kind::Long;
-    }
-    // Of the thread alone, and in few lines.
-    if memory && matches!(instruction.segment_prefix(), iced_x86::Register::FS | iced_x86::Register::GS) {
-        return Kind::Plain;
-    }
-    // Without an address there may be accesses, too: gathers, segments.
-    use iced_x86::OpAccess::{CondRead, CondWrite, Read, ReadCondWrite, ReadWrite, Write};
-    let access = |kinds: &[iced_x86::OpAccess]| {
-        memory && info.used_memory().iter().any(|m| kinds.contains(&m.access()))
-    };
-    match operand {
-        Some(operand) if operand.writes => Kind::Store,
-        Some(operand) if operand.reads => Kind::Load,
-        _ if access(&[Write, CondWrite, ReadWrite, ReadCondWrite]) => Kind::Store,
-        _ if access(&[Read, CondRead]) => Kind::Load,
-        _ => Kind::Plain,
-    }
-}
-
-/// Operations of ten cycles and more on processors of the last ten years (Fog, "Instruction tables").
-fn is_long(instruction: &Decoded) -> bool {
-    use Mnemonic::*;
-    let code = instruction.code();
-    matches!(
-        instruction.mnemonic(),
-        Div | Idiv
-            | Divss
-            | Divsd
-            | Divps
-            | Divpd
-            | Vdivss
-            | Vdivsd
-            | Vdivps
-            | Vdivpd
-            | Sqrtss
-            | Sqrtsd
-            | Sqrtps
-            | Sqrtpd
-            | Vsqrtss
-            | Vsqrtsd
-            | Vsqrtps
-            | Vsqrtpd
-            | Fdiv
-            | Fdivp
-            | Fdivr
-            | Fdivrp
-            | Fidiv
-            | Fidivr
-            | Fsqrt
-            | Fsin
-            | Fcos
-            | Fsincos
-            | Fptan
-            | Fpatan
-            | Fyl2x
-            | Fyl2xp1
-            | F2xm1
-            | Fprem
-            | Fprem1
-            | Rdtsc
-            | Rdtscp
-            | Rdpmc
-            | Cpuid
-            | Rdrand
-            | Rdseed
-            | Xgetbv
-            | Lfence
-            | Clflush
-            | Clflushopt
-    ) && code != Iced::INVALID
 }

@@ -6,18 +6,34 @@
 //! the others are its stall ([`stalls`]; Anderson and others, "Continuous profiling: where have all the cycles gone?", SOSP '97).
 //!
 //! Code and registers are of others' programs: whatever they hold, nothing here panics, and work is bounded by the length of the code.
-//! Decodes x86-64.
+//!
+//! A [`Machine`] names the processor that the code is for, on whichever processor this runs. Its decoder gives each instruction as one
+//! `Decoded`, and all else is common:
+//!
+//! - x86-64 by `iced-x86`, which knows of each instruction what it reads and writes.
+//! - AArch64 by `disarm64`, whose tables name an instruction, its class and its operands' fields; `aarch64` here knows what these mean. It
+//!   was compared with `yaxpeax-arm` 0.5 on the 73,704 different words of a Debian glibc's code: `disarm64` decodes all of them, `yaxpeax-arm` none
+//!   of SVE, and it has aliases in place of instructions (`mov` may be `orr`, `add`, `ins`, `movz`). Its decoder is a tree of comparisons without
+//!   loops, indices from outside or `unsafe`, so no word can make it panic; it is maintained, and under MIT or the Unlicense.
 
+mod aarch64;
 mod code;
 mod exits;
+mod machine;
 mod operand;
+pub mod registers;
 mod spin;
 mod stall;
+mod x86_64;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_aarch64;
 
 pub use code::{Code, Instruction, Kind, Waited};
 pub use exits::{Exits, entry, exits, first_return};
-pub use operand::{Address, Called, Operand, Registers, Stale};
+pub use machine::Machine;
+pub use operand::{Address, Operand, Stale};
+pub use registers::{Called, Registers};
 pub use stall::stalls;

@@ -1,75 +1,94 @@
 //! Loops that do nothing but look at memory until it changes.
 
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
-
-use crate::operand::writes;
+use crate::code::Decoded;
+use crate::registers::Set;
 
 /// No loop that waits has more instructions.
 const MOST: usize = 16;
 
+/// An instruction's part in a loop that may wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    pub role: Role,
+    /// Registers of the address of its operand.
+    pub address: Set,
+}
+
+/// See [`Look`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role {
+    /// Not part of a loop that only waits.
+    Work,
+    /// A branch, a pause, a counter of turns, a value for an exchange.
+    Nothing,
+    /// It sets its registers to what these hold, or to a part of it.
+    Move { from: Set },
+    /// It makes a value of these registers alone, the same each time if they are; of none, a constant.
+    Make { of: Set },
+    /// It reads memory into its registers.
+    Load { to: Set },
+    /// It compares these registers, or what it reads.
+    Compare { of: Set, reads: bool },
+    /// It exchanges a register with memory, and leaves there what was in memory.
+    Exchange { to: Set },
+    /// It writes these registers to the word that an instruction before read, if no other has written it meanwhile.
+    StoreIfUnchanged { from: Set },
+}
+
 /// Whether a loop, from its first instruction to the branch that comes back, waits for memory to change: it reads the same words each
 /// time and compares them, changes nothing but a counter, and calls nobody. An exchange of one value with the same word counts as such a
-/// read: it is how spinning locks are tried.
-pub(crate) fn is_spin(body: &[Instruction], info: &mut InstructionInfoFactory) -> bool {
+/// read: it is how spinning locks are tried. A loop that comes back because its store has failed is an atomic operation instead.
+pub(crate) fn is_spin(body: &[Decoded]) -> bool {
     if body.len() > MOST {
         return false;
     }
-    let mut addresses: Vec<Register> = Vec::new();
-    let mut written: Vec<Register> = Vec::new();
-    let mut loaded: Vec<Register> = Vec::new();
+    let (mut addresses, mut written, mut loaded) = (Set::NONE, Set::NONE, Set::NONE);
+    // Registers that hold the same at this place each time, whatever writes them elsewhere in the loop.
+    let mut constant = Set::NONE;
     let (mut compared, mut reads) = (false, false);
+    // Of the last comparison alone.
+    let mut decides = false;
+    let mut stores = false;
     for instruction in body {
-        let memory = (0..instruction.op_count()).any(|i| instruction.op_kind(i) == OpKind::Memory);
-        let info = info.info(instruction);
-        for used in info.used_registers() {
-            let register = used.register().full_register();
-            if writes(used.access()) && register != Register::RIP {
-                written.push(register);
+        let mut is_constant = false;
+        addresses = addresses.and(instruction.look.address.without(constant));
+        match instruction.look.role {
+            Role::Work => return false,
+            Role::Nothing => {}
+            Role::Make { of } => is_constant = of.is_in(constant),
+            Role::Move { from } => {
+                if from.meets(loaded) {
+                    loaded = loaded.and(instruction.written);
+                }
             }
-        }
-        if memory {
-            if instruction.memory_base() == Register::RSP {
-                return false;
+            Role::Load { to } => {
+                reads = true;
+                loaded = loaded.and(to);
             }
-            let parts = [instruction.memory_base(), instruction.memory_index()];
-            addresses.extend(parts.iter().map(|r| r.full_register()).filter(|r| *r != Register::None));
-        }
-        let destination = instruction.op0_register().full_register();
-        match instruction.mnemonic() {
-            Mnemonic::Pause | Mnemonic::Nop | Mnemonic::Jmp => {}
-            _ if instruction.is_jcc_short_or_near() => {}
-            Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd => {
-                if instruction.op0_kind() != OpKind::Register {
+            Role::Compare { of, reads: reading } => {
+                reads |= reading;
+                decides = reading || of.meets(loaded);
+                compared |= decides;
+            }
+            Role::Exchange { to } => {
+                reads = true;
+                loaded = loaded.and(to);
+            }
+            Role::StoreIfUnchanged { from } => {
+                // The loop changes the value that it read.
+                if from.meets(loaded) {
                     return false;
                 }
-                if memory {
-                    reads = true;
-                    loaded.push(destination);
-                } else if instruction.op1_kind() == OpKind::Register
-                    && loaded.contains(&instruction.op1_register().full_register())
-                {
-                    loaded.push(destination);
-                }
+                stores = true;
+                // The register that says whether it has stored.
+                loaded = loaded.without(instruction.written);
             }
-            Mnemonic::Cmp | Mnemonic::Test => {
-                let of = |i| {
-                    let register = instruction.op_register(i).full_register();
-                    instruction.op_kind(i) == OpKind::Register && loaded.contains(&register)
-                };
-                reads |= memory;
-                compared |= memory || of(0) || of(1);
-            }
-            Mnemonic::Xchg if memory => {
-                reads = true;
-                loaded.extend([0, 1].map(|i| instruction.op_register(i).full_register()));
-            }
-            // A value for an exchange, or a counter of turns.
-            Mnemonic::Xor if !memory && instruction.op0_register() == instruction.op1_register() => {}
-            Mnemonic::Add | Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec
-                if !memory && (instruction.op_count() == 1 || instruction.op1_kind() != OpKind::Register) => {
-            }
-            _ => return false,
         }
+        written = written.and(instruction.written);
+        constant = match is_constant {
+            true => constant.and(instruction.written),
+            false => constant.without(instruction.written),
+        };
     }
-    reads && compared && !addresses.iter().any(|register| written.contains(register))
+    reads && compared && (decides || !stores) && !addresses.meets(written)
 }

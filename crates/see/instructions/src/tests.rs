@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::registers::x86_64::{R8, RAX, RCX, RDI, RDX};
+use Machine::{Aarch64, X86_64};
 
 /// A loop that follows pointers and computes beside.
 const CHASE: &[u8] = b"\x48\x8b\x00\x48\x83\xc1\x01\x48\x0f\xaf\xd1\x48\x39\xf1\x75\xf0\xc3";
@@ -16,43 +18,40 @@ const COUNT: &[u8] = b"\x48\x8b\x04\xcf\x48\x83\xc0\x01\x48\x89\x04\xcf\x48\x83\
 const COMPARE: &[u8] = b"\x48\x39\x17\x75\xfb\xc3";
 
 fn registers(set: &[(usize, u64)]) -> Registers {
-    let mut registers = Registers::default();
-    set.iter().for_each(|&(i, value)| registers.0[i] = value);
-    registers
+    let mut all = [0; registers::x86_64::COUNT];
+    set.iter().for_each(|&(i, value)| all[i] = value);
+    Registers::X86_64(all)
 }
-
-const RDI: usize = 14;
-const R8: usize = 9;
-const RDX: usize = 12;
-const RCX: usize = 11;
-const RAX: usize = 10;
 
 #[test]
 fn the_instruction_before_a_sample_waited() {
-    let code = Code::decode(CHASE);
+    let code = Code::decode(X86_64, CHASE);
     assert_eq!(code.waited(3), Some(Waited::For(0)));
     assert_eq!(code.instructions()[0].kind, Kind::Load);
     assert_eq!(code.waited(4), None, "no instruction begins there");
     // The loop's head: it came from the branch, which is one instruction with the comparison before.
     assert_eq!(code.waited(0), Some(Waited::For(3)));
     assert_eq!(
-        Code::decode(COMPARE).waited(0),
+        Code::decode(X86_64, COMPARE).waited(0),
         Some(Waited::For(0)),
         "a comparison that waits for its operand"
     );
-    assert_eq!(Code::decode(COUNT).waited(0), Some(Waited::For(3)));
+    assert_eq!(Code::decode(X86_64, COUNT).waited(0), Some(Waited::For(3)));
     // call; mov: the callee ran last.
-    assert_eq!(Code::decode(b"\xe8\x00\x00\x00\x00\x48\x8b\x00").waited(5), Some(Waited::Entered));
+    assert_eq!(Code::decode(X86_64, b"\xe8\x00\x00\x00\x00\x48\x8b\x00").waited(5), Some(Waited::Entered));
     // je over the load: either came last.
-    assert_eq!(Code::decode(b"\x74\x03\x48\x8b\x00\x90\xc3").waited(5), Some(Waited::Perhaps(1)));
+    assert_eq!(Code::decode(X86_64, b"\x74\x03\x48\x8b\x00\x90\xc3").waited(5), Some(Waited::Perhaps(1)));
     // jmp into the loop, at its test: the loop comes by more often.
-    assert_eq!(Code::decode(b"\xeb\x03\x48\x8b\x00\x48\x85\xc0\x75\xf8\xc3").waited(5), Some(Waited::For(1)));
+    assert_eq!(
+        Code::decode(X86_64, b"\xeb\x03\x48\x8b\x00\x48\x85\xc0\x75\xf8\xc3").waited(5),
+        Some(Waited::For(1))
+    );
 }
 
 #[test]
 fn operands_lie_where_registers_say() {
     let address = |code: &[u8], set: &[(usize, u64)]| {
-        let operand = Code::decode(code).instructions()[0].operand?;
+        let operand = Code::decode(X86_64, code).instructions()[0].operand?;
         operand.address(&registers(set), 0x40_0000).map(|a| (a.at, a.size))
     };
     assert_eq!(address(COUNT, &[(RDI, 0x1000), (RCX, 3)]), Some((0x1018, 8)));
@@ -64,7 +63,7 @@ fn operands_lie_where_registers_say() {
     assert_eq!(address(b"\xc4\xe2\x6d\x90\x04\x08", &[]), None);
     // push %rax: the stack.
     assert_eq!(address(b"\x50", &[]), None);
-    let chase = Code::decode(CHASE).instructions()[0].operand.unwrap();
+    let chase = Code::decode(X86_64, CHASE).instructions()[0].operand.unwrap();
     assert_eq!(chase.stale, Stale::Next);
     assert_eq!(chase.address(&registers(&[(RAX, 0x2000)]), 0).map(|a| a.at), Some(0x2000));
     // mov (%rax),%eax: what was loaded is no address.
@@ -75,7 +74,7 @@ fn operands_lie_where_registers_say() {
 
 #[test]
 fn an_index_that_a_loop_leaves_alone_is_that_of_the_next_load() {
-    let stale = |code: &[u8]| Code::decode(code).instructions()[0].operand.unwrap().stale;
+    let stale = |code: &[u8]| Code::decode(X86_64, code).instructions()[0].operand.unwrap().stale;
     // mov (%r8,%rdx,8),%rdx; add $1,%ecx; cmp %ecx,%esi; jne back.
     let chase = b"\x49\x8b\x14\xd0\x83\xc1\x01\x39\xce\x75\xf5";
     assert_eq!(stale(chase), Stale::Next);
@@ -87,23 +86,23 @@ fn an_index_that_a_loop_leaves_alone_is_that_of_the_next_load() {
     assert_eq!(stale(b"\x41\x8a\x14\x10\x75\xfa"), Stale::Lost);
     // Without a loop.
     assert_eq!(stale(&chase[..4]), Stale::NextIndex);
-    let operand = Code::decode(chase).instructions()[0].operand.unwrap();
+    let operand = Code::decode(X86_64, chase).instructions()[0].operand.unwrap();
     let address = operand.address(&registers(&[(R8, 0x1000), (RDX, 4)]), 0);
     assert_eq!(address.map(|a| a.at), Some(0x1020));
 }
 
 #[test]
 fn a_word_that_is_written_back_is_written() {
-    let code = Code::decode(COUNT);
+    let code = Code::decode(X86_64, COUNT);
     assert!(code.instructions()[0].operand.unwrap().written_back);
     // mov (%rdi),%rax; add $8,%rdi; mov %rax,(%rdi): another word.
-    let moved = Code::decode(b"\x48\x8b\x07\x48\x83\xc7\x08\x48\x89\x07");
+    let moved = Code::decode(X86_64, b"\x48\x8b\x07\x48\x83\xc7\x08\x48\x89\x07");
     assert!(!moved.instructions()[0].operand.unwrap().written_back);
 }
 
 #[test]
 fn loops_that_look_at_one_word_spin() {
-    let spins = |code: &[u8]| Code::decode(code).instructions().iter().any(|i| i.spins);
+    let spins = |code: &[u8]| Code::decode(X86_64, code).instructions().iter().any(|i| i.spins);
     assert!(spins(SPIN) && spins(EXCHANGE) && spins(COMPARE));
     assert!(!spins(LIST), "it looks at another word each time");
     assert!(!spins(CHASE) && !spins(COUNT));
@@ -115,7 +114,7 @@ fn loops_that_look_at_one_word_spin() {
 
 #[test]
 fn kinds_are_by_what_may_wait() {
-    let kind = |code: &[u8]| Code::decode(code).instructions()[0].kind;
+    let kind = |code: &[u8]| Code::decode(X86_64, code).instructions()[0].kind;
     assert_eq!(kind(b"\xf0\x48\x0f\xc1\x07"), Kind::Atomic, "lock xadd");
     assert_eq!(kind(b"\x48\x87\x07"), Kind::Atomic, "xchg with memory");
     assert_eq!(kind(b"\x48\x87\xc8"), Kind::Plain, "xchg of registers");
@@ -125,13 +124,17 @@ fn kinds_are_by_what_may_wait() {
     assert_eq!(kind(b"\x0f\x1f\x40\x00"), Kind::Plain, "nop with an operand");
     assert_eq!(kind(b"\xf3\xa4"), Kind::Copy, "rep movsb");
     assert_eq!(kind(b"\x48\x01\x07"), Kind::Store, "add to memory");
-    assert_eq!(Code::decode(b"\xf3\xa4\xc3").waited(0), Some(Waited::For(0)), "it is interrupted midway");
+    assert_eq!(
+        Code::decode(X86_64, b"\xf3\xa4\xc3").waited(0),
+        Some(Waited::For(0)),
+        "it is interrupted midway"
+    );
 }
 
 #[test]
 fn a_fence_waits_for_the_store_before_it() {
     let place = |code: &[u8], fence: usize| {
-        let code = Code::decode(code);
+        let code = Code::decode(X86_64, code);
         let instruction = &code.instructions()[fence];
         assert_eq!(instruction.kind, Kind::Atomic);
         let operand = instruction.operand.filter(|o| !o.on_stack)?;
@@ -151,7 +154,7 @@ fn a_fence_waits_for_the_store_before_it() {
 
 #[test]
 fn samples_beyond_those_of_the_block_are_stall() {
-    let code = Code::decode(CHASE);
+    let code = Code::decode(X86_64, CHASE);
     // The load, three plain ones, the branch, ret.
     let stall = stalls(&code, &[900, 30, 30, 20, 20, 0]);
     assert!((stall[0] - 875.0 / 900.0).abs() < 1e-9, "{stall:?}");
@@ -163,7 +166,7 @@ fn samples_beyond_those_of_the_block_are_stall() {
 #[test]
 fn code_is_found_from_the_middle_of_an_instruction() {
     let whole: Vec<u8> = CHASE[..16].iter().copied().cycle().take(160).collect();
-    let code = Code::resynchronized(&whole[1..]);
+    let code = Code::resynchronized(X86_64, &whole[1..]);
     // The load of the third round, one byte less.
     let at = code.position(2 * 16 - 1).expect("decoded");
     assert_eq!(code.instructions()[at].kind, Kind::Load);
@@ -171,8 +174,10 @@ fn code_is_found_from_the_middle_of_an_instruction() {
 
 proptest! {
     #[test]
-    fn any_bytes_decode_in_bounds(bytes in prop::collection::vec(any::<u8>(), 0..600), at in 0u32..700, regs in any::<[u64; 17]>()) {
-        for code in [Code::decode(&bytes), Code::resynchronized(&bytes)] {
+    fn any_bytes_decode_in_bounds(bytes in prop::collection::vec(any::<u8>(), 0..600), at in 0u32..700, x86 in any::<[u64; 17]>(), arm in prop::collection::vec(any::<u64>(), 35)) {
+        let arm = Registers::Aarch64(arm.try_into().unwrap());
+        let codes = [X86_64, Aarch64].map(|m| [Code::decode(m, &bytes), Code::resynchronized(m, &bytes)]);
+        for code in codes.into_iter().flatten() {
             let n = code.instructions().len();
             prop_assert!(n <= bytes.len());
             let waited = code.waited(at);
@@ -181,7 +186,10 @@ proptest! {
             }
             for instruction in code.instructions() {
                 prop_assert!((instruction.block as usize) < code.blocks());
-                let _ = instruction.operand.and_then(|o| o.address(&Registers(regs), u64::MAX));
+                for registers in [Registers::X86_64(x86), arm] {
+                    let _ = instruction.operand.and_then(|o| o.address(&registers, u64::MAX));
+                    let _ = instruction.operand.and_then(|o| o.ahead().address(&registers, u64::MAX));
+                }
             }
             let counts = vec![3; n];
             prop_assert!(stalls(&code, &counts).iter().all(|s| (0.0..=1.0).contains(s)));

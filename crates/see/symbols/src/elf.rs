@@ -176,7 +176,11 @@ impl Sections {
 
 /// The loaded segments of an ELF file, and those that are made read-only after loading.
 #[derive(Clone, Debug, Default)]
-pub struct Segments(Vec<Segment>);
+pub struct Segments {
+    all: Vec<Segment>,
+    /// Number of the processor that the code is for (`e_machine`); 0 where it is not known.
+    machine: u16,
+}
 
 #[derive(Clone, Debug)]
 struct Segment {
@@ -193,7 +197,8 @@ impl Segments {
         let bounded = Bounded::new(file);
         let header = elf::FileHeader64::<Endianness>::parse(&bounded).ok()?;
         let endian = header.endian().ok()?;
-        Some(Segments::from_headers(header.program_headers(endian, &bounded).ok()?, endian))
+        let segments = Segments::from_headers(header.program_headers(endian, &bounded).ok()?, endian);
+        Some(Segments { machine: header.e_machine(endian).0, ..segments })
     }
 
     /// The segments described by program headers.
@@ -208,11 +213,16 @@ impl Segments {
                 file: range(h.p_offset(endian).into(), h.p_filesz(endian).into()),
             })
         };
-        Segments(headers.iter().take(MAX_SEGMENTS).filter_map(segment).collect())
+        Segments { all: headers.iter().take(MAX_SEGMENTS).filter_map(segment).collect(), machine: 0 }
+    }
+
+    /// The number of the processor that the code is for (`e_machine` of the file's header).
+    pub fn machine(&self) -> u16 {
+        self.machine
     }
 
     fn loaded(&self) -> impl Iterator<Item = &Segment> {
-        self.0.iter().filter(|s| !s.relro)
+        self.all.iter().filter(|s| !s.relro)
     }
 
     /// The distance between the file's own addresses and its load address, if `start` maps code of it from
@@ -230,7 +240,7 @@ impl Segments {
 
     /// Whether a range of memory is made read-only after loading.
     pub fn protects(&self, range: &Range<u64>) -> bool {
-        let mut protected = self.0.iter().filter(|s| s.relro);
+        let mut protected = self.all.iter().filter(|s| s.relro);
         protected.any(|s| s.memory.start <= range.start && range.end <= s.memory.end)
     }
 
@@ -275,8 +285,8 @@ mod tests {
             memory: address..address + size,
             file: offset..offset + size,
         };
-        let segments =
-            Segments(vec![segment(0, 0, 0x47b560, false), segment(0x47b560, 0x47c560, 0x7c6680, true)]);
+        let segments = [segment(0, 0, 0x47b560, false), segment(0x47b560, 0x47c560, 0x7c6680, true)];
+        let segments = Segments { all: segments.into(), machine: 0 };
         assert_eq!(segments.bias(0x5500_0047_c000, 0x47b000), Some(0x5500_0000_0000));
         assert_eq!(segments.bias(0x5500_0050_0000, 0x4ff000), Some(0x5500_0000_0000));
         assert_eq!(segments.bias(0x5500_0000_0000, 0), None);

@@ -108,6 +108,8 @@ pub struct CodePlace {
     pub address: u64,
     /// Bytes.
     pub length: u64,
+    /// The number of the processor that it is for (`e_machine` of the file); `None`: code made at run time, for this one.
+    pub machine: Option<u16>,
 }
 
 /// The identity of code: equal for all processes that map a file.
@@ -129,7 +131,7 @@ pub fn made_code(maps: &ProcMaps, tgid: u32, addr: u64) -> Option<CodePlace> {
 fn page_of(tgid: u32, addr: u64) -> CodePlace {
     let address = (addr & !(CODE_PAGE - 1)).saturating_sub(LEAD_IN);
     let length = LEAD_IN + CODE_PAGE + LEAD_OUT;
-    CodePlace { key: CodeKey::Memory(tgid, address), whole: false, address, length }
+    CodePlace { key: CodeKey::Memory(tgid, address), whole: false, address, length, machine: None }
 }
 
 /// The name of an address.
@@ -307,6 +309,7 @@ impl User {
         }
         let program = self.program(maps, file)?;
         let address = program.segments.address(offset)?;
+        let machine = Some(program.segments.machine());
         let table = self.symbols(maps, file, What::Functions).ok()?;
         let range = table.and_then(|table| table.range(address)).filter(|r| r.end - r.start <= MAX_CODE);
         self.trim();
@@ -319,7 +322,7 @@ impl User {
             }
         };
         let address = addr.wrapping_sub(offset - begin);
-        Some(CodePlace { key: CodeKey::File(file, begin), whole, address, length })
+        Some(CodePlace { key: CodeKey::File(file, begin), whole, address, length, machine })
     }
 
     /// The available bytes of code; those in memory while the process lives.

@@ -97,19 +97,17 @@ impl Idling {
     }
 }
 
+/// No machine has more words of registers in a sample.
+const MOST_REGISTERS: usize = 64;
+
 /// The registers behind the frames of a stack.
 fn registers(bytes: &[u8], stack: &StackHead, count: u32) -> Option<Box<Registers>> {
-    if count as usize != Registers::COUNT {
-        return None;
-    }
     let frames = usize::try_from(stack.kernel_bytes).ok()?.checked_add(stack.user_bytes.try_into().ok()?)?;
     let begin = size_of::<StackHead>().checked_add(frames)?;
-    let kept = bytes.get(begin..begin.checked_add(8 * Registers::COUNT)?)?;
-    let mut registers = Registers::default();
-    for (into, from) in registers.0.iter_mut().zip(kept.chunks_exact(8)) {
-        *into = from.try_into().map(u64::from_ne_bytes).unwrap_or(0);
-    }
-    Some(Box::new(registers))
+    let kept = bytes.get(begin..begin.checked_add(8 * (count as usize).min(MOST_REGISTERS))?)?;
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+    let words: Vec<u64> = kept.chunks_exact(8).map(word).collect();
+    Registers::of_sample(&words).map(Box::new)
 }
 
 /// The path of its group comes innermost component first, each with a 0 behind it.

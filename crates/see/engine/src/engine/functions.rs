@@ -5,7 +5,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use ncpu_files::reader::Source;
-use ncpu_instructions::{entry, exits};
+use ncpu_instructions::{Machine, entry, exits};
 use ncpu_symbols::{Function, Sections, Segments, function_at, functions_named};
 
 use super::usdt::Probe;
@@ -103,6 +103,10 @@ impl CalledFunction {
             return Ok(None);
         }
         let segments = Segments::read(file).unwrap_or_default();
+        let not_understood = |what: &str| format!("{self}: the code of {what} is not understood");
+        let Some(machine) = Machine::of_elf(segments.machine()) else {
+            return Err(not_understood("another processor"));
+        };
         let outside = || format!("{self} lies outside of the file");
         let place = |address: u64| segments.offset(address).ok_or_else(outside);
         let probe = |offset, event| Probe {
@@ -125,11 +129,11 @@ impl CalledFunction {
             }
             let mut code = vec![0; function.size as usize];
             file.read_exact_at(&mut code, place(function.address)?).map_err(|_| outside())?;
-            let Some(exits) = exits(&code, function.address) else {
-                return Err(format!("{self}: the code of {} is not understood", function.symbol));
+            let Some(exits) = exits(machine, &code, function.address) else {
+                return Err(not_understood(&function.symbol));
             };
             if own.contains(&function.address) {
-                begins.push(probe(place(function.address + u64::from(entry(&code)))?, 0));
+                begins.push(probe(place(function.address + u64::from(entry(machine, &code)))?, 0));
             }
             for at in exits.returns {
                 returns.push(probe(place(function.address + u64::from(at))?, 1));
@@ -201,7 +205,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_arch = "x86_64")]
     fn calls_begin_at_the_function_and_end_at_its_returns() {
         let me = std::env::current_exe().expect("own path");
         let file = Source::open(&me).expect("own file");
@@ -214,8 +217,16 @@ mod tests {
         assert!(begins.iter().all(|p| p.cookie == 3 << 8));
         for probe in &returns {
             assert_eq!(probe.cookie, 3 << 8 | 1);
-            let first = bytes[probe.offset as usize];
-            assert!(matches!(first, 0xc3 | 0xc2 | 0xf3 | 0xf2 | 0xe9 | 0xeb | 0xff), "a return or a jump");
+            let at = &bytes[probe.offset as usize..];
+            match Machine::OWN {
+                Some(Machine::Aarch64) => {
+                    assert!(at[3] == 0xd6 || at[3] >> 2 == 0b000101, "a return or a jump");
+                }
+                _ => assert!(
+                    matches!(at[0], 0xc3 | 0xc2 | 0xf3 | 0xf2 | 0xe9 | 0xeb | 0xff),
+                    "a return or a jump"
+                ),
+            }
         }
         assert_eq!(function("no_such_function").probes(0, &file, &me, true), Ok(None));
         assert_eq!(function("main").probes(0, &file, &me, false), Ok(None), "of a library");

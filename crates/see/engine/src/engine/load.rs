@@ -148,11 +148,6 @@ impl Parts {
             &[VECTORS[0].0],
             "no separate times for timer and cross-call interrupts: the kernel has no irq_vectors tracepoints",
         );
-        if config.registers && config.sample_hz.is_some() && !cfg!(target_arch = "x86_64") {
-            notes.push(
-                "what user code waits for is not known: instructions are decoded on x86-64 only".into(),
-            );
-        }
         parts
     }
 

@@ -121,7 +121,8 @@ static __always_inline bool at_pause(void *ctx)
 	if (!user || bpf_probe_read_user(code, sizeof(code), (void *)(ip - sizeof(code[0]))))
 		return false;
 #if defined(__TARGET_ARCH_arm64)
-#define WAITS(insn) ((insn) == 0xd503203f /* yield */ || (insn) == 0xd503205f /* wfe */ || (insn) == 0xd5033fdf /* isb */)
+/* yield, wfe, wfet with any register, isb with any option */
+#define WAITS(insn) ((insn) == 0xd503203f || (insn) == 0xd503205f || ((insn) & ~0x1f) == 0xd5031000 || ((insn) & ~0xf00) == 0xd50330df)
 	return WAITS(code[0]) || WAITS(code[1]);
 #undef WAITS
 #else
@@ -129,32 +130,44 @@ static __always_inline bool at_pause(void *ctx)
 #endif
 }
 
-#if !defined(__TARGET_ARCH_arm64)
+#if defined(__TARGET_ARCH_arm64)
+#define REGISTERS 35 /* x0 to x30, sp, pc, and of system calls the first argument of the last, and whether it ended right here */
+#else
 #define REGISTERS 17 /* as pt_regs has them, without orig_ax, cs and flags */
+#endif
 
-/* Keeps the registers of user code behind the frames of its stack, and says how many: by them user space knows its operands. */
-static __always_inline __u32 keep_registers(void *ctx, struct stack_event *e)
+/* Keeps the registers of user code behind the frames of its stack, and says how many: by them user space knows its operands. `entry`:
+ * those of the thread's entry into the kernel. */
+static __always_inline __u32 keep_registers(void *ctx, struct stack_event *e, struct pt_regs *entry)
 {
 	__u64 *regs = ctx; /* `struct pt_regs` as user space has it */
 	__u32 frames = (__u32)(e->kernel_bytes + e->user_bytes) / 8;
 
-	if (!cfg_registers || (regs[17] & 3) != 3 || frames > 2 * STACK_MAX - REGISTERS)
+	if (!cfg_registers || frames > 2 * STACK_MAX - REGISTERS)
 		return 0;
 	__u64 *kept = e->frames + frames;
+#if defined(__TARGET_ARCH_arm64)
+	__u32 before = 0;
+
+	if (regs[33] & 0x1f) /* pstate: not user code, or of 32 bits */
+		return 0;
+#pragma unroll
+	for (int i = 0; i < 33; i++)
+		kept[i] = regs[i];
+	/* An interrupt leaves it as the last call had it. */
+	kept[33] = ARG0(entry);
+	kept[34] = !bpf_probe_read_user(&before, sizeof(before), (void *)(regs[32] - 4)) && before == 0xd4000001; /* svc #0 */
+#else
+	if ((regs[17] & 3) != 3) /* cs */
+		return 0;
 #pragma unroll
 	for (int i = 0; i < 15; i++)
 		kept[i] = regs[i];
 	kept[15] = regs[16]; /* ip */
 	kept[16] = regs[19]; /* sp */
+#endif
 	return REGISTERS;
 }
-#else
-/* Nothing decodes its instructions. */
-static __always_inline __u32 keep_registers(void *ctx, struct stack_event *e)
-{
-	return 0;
-}
-#endif
 
 /* cpu-clock on every CPU: what the CPU is executing. */
 SEC("perf_event")
@@ -207,7 +220,7 @@ int sample(void *ctx)
 			sample->mask = mask;
 		}
 		walk(ctx, e, true, e->head.tgid != 0 && state != AT_OTHER);
-		sample->registers = state == AT_TARGET ? keep_registers(ctx, e) : 0;
+		sample->registers = state == AT_TARGET ? keep_registers(ctx, e, regs) : 0;
 		__u64 key = (__u64)e->head.tgid << 48 ^ SAMPLED;
 		c->codes = 0;
 		if (e->user_bytes) {

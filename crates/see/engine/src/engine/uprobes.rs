@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::{Link, ProgramMut, UprobeOpts};
 use ncpu_files::reader::Source;
-use ncpu_instructions::{entry, first_return};
+use ncpu_instructions::{Machine, entry, first_return};
 use ncpu_machine::process;
 
 use super::budget::{Budget, Coverage, EVERY, FIRST_LOOK, Look, Probes};
@@ -544,8 +544,9 @@ impl Kernel {
         let address = gauge as *const () as usize;
         // SAFETY: the code of a function, behind which there is more of this program's.
         let code = unsafe { std::slice::from_raw_parts(address as *const u8, LONGEST) };
-        let begin = own_offset(address as u64)?;
-        let places = [begin + u64::from(entry(code)), begin + u64::from(first_return(code)?)];
+        let (machine, begin) = (Machine::OWN?, own_offset(address as u64)?);
+        let places =
+            [begin + u64::from(entry(machine, code)), begin + u64::from(first_return(machine, code)?)];
         self.hit_of_gauge(&places).map(|both| both / 2.0)
     }
 

@@ -1,7 +1,8 @@
 //! Results of system calls, by timer samples right behind one.
 //!
-//! The `syscall` instruction leaves the address of the next one in rcx. A timer that is due while the kernel has interrupts off, on the
-//! way out of a call, strikes there: rax is the result then, and rdi still the first argument. Nothing is traced for it.
+//! The `syscall` instruction of x86-64 leaves the address of the next one in rcx. A timer that is due while the kernel has interrupts off,
+//! on the way out of a call, strikes there: rax is the result then, and rdi still the first argument. On AArch64 the instruction before is
+//! `svc` there, x0 is the result, and the kernel keeps the first argument of a thread's last call. Nothing is traced for it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -113,13 +114,23 @@ fn error_name(error: i32) -> Cow<'static, str> {
 mod tests {
     use std::os::fd::AsRawFd;
 
+    use ncpu_instructions::registers::aarch64;
+    use ncpu_instructions::registers::x86_64::{COUNT, RAX, RCX, RDI, RIP};
+
     use super::*;
 
     fn behind_a_call(result: i64, first: u64) -> Registers {
-        let mut registers = Registers::default();
-        (registers.0[15], registers.0[11]) = (0x40_1000, 0x40_1000);
-        (registers.0[10], registers.0[14]) = (result as u64, first);
-        registers
+        let mut all = [0; COUNT];
+        (all[RIP], all[RCX]) = (0x40_1000, 0x40_1000);
+        (all[RAX], all[RDI]) = (result as u64, first);
+        Registers::X86_64(all)
+    }
+
+    fn behind_a_call_of_arm(result: i64, first: u64, called: u64) -> Registers {
+        let mut all = [0; aarch64::COUNT];
+        (all[aarch64::PC], all[0]) = (0x40_1000, result as u64);
+        (all[aarch64::FIRST], all[aarch64::CALLED]) = (first, called);
+        Registers::Aarch64(all)
     }
 
     #[test]
@@ -127,10 +138,16 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let (fd, pid) = (file.as_file().as_raw_fd() as u64, std::process::id());
         let mut results = CallResults::default();
-        let mut elsewhere = behind_a_call(7, fd);
-        elsewhere.0[11] = 0;
+        let Registers::X86_64(mut elsewhere) = behind_a_call(7, fd) else { unreachable!() };
+        elsewhere[RCX] = 0;
         let function: Arc<str> = "__read".into();
-        for registers in [behind_a_call(100, fd), behind_a_call(20, fd), behind_a_call(-11, fd), elsewhere] {
+        for registers in [
+            behind_a_call(100, fd),
+            behind_a_call_of_arm(20, fd, 1),
+            behind_a_call(-11, fd),
+            Registers::X86_64(elsewhere),
+            behind_a_call_of_arm(7, fd, 0),
+        ] {
             results.met(pid, &registers);
             results.add("app", pid, &function, &registers);
         }

@@ -6,6 +6,7 @@ use ncpu_schema::{InterruptKind, Layer, Microstate, interrupts, threads};
 
 use super::calls::{LIVES, MANY, short_processes};
 use super::claim::{Claim, Kind, Source};
+use super::libraries::{begins_thread, c_name};
 use super::places::{Most, Place};
 use super::system_calls::{MAPPING, call_of};
 use super::user_locks::grouped;
@@ -24,23 +25,6 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     claims.extend(large_forks(view));
     claims.extend(signals(view));
     claims
-}
-
-/// Whether a function is of a library by which threads are begun.
-fn begins_thread(frame: &str) -> bool {
-    const PARTS: [&str; 10] = [
-        "pthread_create",
-        "create_thread",
-        "clone3",
-        "__clone",
-        "std::thread",
-        "thread::Builder",
-        "JVM_StartThread",
-        "Thread.start",
-        "os::create_thread",
-        "thread_start",
-    ];
-    PARTS.iter().any(|part| frame.contains(part))
 }
 
 /// Threads of one process that begin, do little and end.
@@ -118,10 +102,7 @@ fn large_forks(view: &View<'_>) -> Option<Claim> {
     for (at, sample) in view.samples.iter().enumerate() {
         let what = if in_any(sample, &COPIES) {
             processes.add(sample.process, sample.seconds);
-            places.add(
-                &Place::beyond(&sample.user, |f| f.contains("fork") || f.contains("clone")).words(),
-                sample.seconds,
-            );
+            places.add(&Place::beyond(&sample.user, makes_process).words(), sample.seconds);
             "copying page tables"
         } else if names.contains(sample.process) && in_any(sample, &GIVES_BACK) {
             "giving the copy back"
@@ -172,13 +153,29 @@ fn delivered<'a>(view: &View<'a>) -> Option<(f64, &'a str)> {
 /// Beginning of functions of Go's runtime that signal threads.
 const PREEMPTS: &str = "runtime.preempt";
 
+/// Whether a function of a library makes a process of this one.
+fn makes_process(frame: &str) -> bool {
+    let name = c_name(frame).strip_prefix("libc_").unwrap_or(c_name(frame));
+    let known = [
+        "fork",
+        "vfork",
+        "Fork",
+        "clone",
+        "clone3",
+        "clone_internal",
+        "clone_internal_fallback",
+        "posix_spawn",
+    ];
+    known.contains(&name) || ["fork_", "os_fork", "spawni"].iter().any(|start| name.starts_with(start))
+}
+
 /// The sender of a process's signals, its place in the code, and the samples of sending.
 fn sender(view: &View<'_>, process: &str) -> (String, String, Vec<(usize, f64)>) {
     const SENDS: [&str; 7] =
         ["kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal", "setxid"];
     const FAULTS: [&str; 3] = ["force_sig_fault", "bad_area_nosemaphore", "bad_area_access_error"];
     // Functions of the C library that signal all threads, and what they do besides.
-    let to_all = |f: &&&str| f.contains("nptl_setxid");
+    let to_all = |f: &&&str| c_name(f).starts_with("nptl_setxid");
     let (mut calls, mut faults) = (Vec::new(), Vec::new());
     let (mut senders, mut places) = (Most::default(), Most::default());
     for (at, sample) in view.samples.iter().enumerate().filter(|(_, s)| s.process == process) {
@@ -234,7 +231,8 @@ fn signals(view: &View<'_>) -> Option<Claim> {
     if signals < OFTEN * view.elapsed() {
         return None;
     }
-    let handler = |s: &Sampled<'_>| s.user.iter().position(|f| f.contains("restore_rt")).filter(|at| *at > 0);
+    let handler =
+        |s: &Sampled<'_>| s.user.iter().position(|f| c_name(f) == "restore_rt").filter(|at| *at > 0);
     let of: Vec<usize> = (0..view.samples.len())
         .filter(|&at| view.samples[at].process == busiest)
         .filter(|&at| in_any(&view.samples[at], &DELIVERS) || handler(&view.samples[at]).is_some())

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::claim::{Claim, Kind, Source};
+use super::libraries::c_name;
 use super::names::short;
 use super::places::{Most, Place};
 use super::user_locks::grouped;
@@ -41,7 +42,8 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     }
     for slept in &view.slept {
         // A sleep for the mutex of a condition, or within its bookkeeping, is not the wait itself.
-        let itself = slept.user.first().is_some_and(|f| known(f) || f.contains("abstimed"));
+        let itself =
+            slept.user.first().is_some_and(|f| known(f) || c_name(f).starts_with("futex_abstimed_wait"));
         if let Some(timed) = of.get_mut(slept.process)
             && itself
             && slept.user.iter().any(|f| known(f))

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use ncpu_schema::SampleClass;
 
 use super::claim::{Claim, Kind, Source};
+use super::libraries::is_lock_function;
 use super::names::short;
 use super::places::Most;
-use super::user_locks::{is_lock_function, is_start};
+use super::user_locks::is_start;
 use super::view::View;
 use crate::causes::When;
 

@@ -17,6 +17,7 @@ mod hot;
 mod kernel_locks;
 mod late;
 mod ledger;
+mod libraries;
 mod limits;
 mod lock_functions;
 mod memory;

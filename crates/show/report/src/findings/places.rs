@@ -1,5 +1,6 @@
 //! Where in the program's code a sample is, as people say it.
 
+use super::libraries::{c_name, is_lock_function};
 use super::names::short;
 use super::view::Sampled;
 
@@ -247,6 +248,7 @@ fn is_between(frame: &str, call: &str) -> bool {
     let bare = frame.split('@').next().unwrap_or(frame);
     let stdio = bare.starts_with("__v") && bare.ends_with("printf_internal") || FORMATS.contains(&bare);
     is_wrapper(frame, call)
+        || call == "futex" && is_lock_function(frame)
         || stdio && !call.is_empty()
         || super::system_calls::MAPPING.contains(&call) && allocates(frame)
         || INTERNAL
@@ -280,16 +282,14 @@ fn allocates(frame: &str) -> bool {
         "shrink_heap",
         "grow_heap",
     ];
-    let bare = frame.split(['@', '.', '(']).next().unwrap_or(frame).trim_start_matches('_');
-    let bare = bare.strip_prefix("GI_").unwrap_or(bare).trim_start_matches('_');
+    let bare = c_name(frame).split(['.', '(']).next().unwrap_or(frame);
     let bare = bare.strip_prefix("libc_").unwrap_or(bare);
     NAMES.contains(&bare) || frame.starts_with("operator new") || frame.starts_with("operator delete")
 }
 
 /// Whether a function is what libraries call a system call by: `__close` of `close`.
 pub(super) fn is_wrapper(frame: &str, call: &str) -> bool {
-    let bare = frame.split('@').next().unwrap_or(frame).trim_start_matches('_');
-    let bare = bare.strip_prefix("GI_").unwrap_or(bare).trim_start_matches('_');
+    let bare = c_name(frame);
     let bare = bare.strip_prefix("libc_").unwrap_or(bare);
     let bare = bare.strip_suffix("_nocancel").unwrap_or(bare);
     let bare = bare.strip_suffix("64").unwrap_or(bare);

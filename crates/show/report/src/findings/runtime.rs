@@ -119,7 +119,7 @@ fn collectors(view: &View<'_>) -> Vec<Claim> {
                 let what = match sample.layer() {
                     _ if copies_page(sample) => "copying pages shared since fork",
                     Layer::Faults => "page faults of it",
-                    _ if sample.user.iter().any(|f| f.contains("gcAssistAlloc")) => {
+                    _ if sample.user.iter().any(|f| f.starts_with("runtime.gcAssistAlloc")) => {
                         "help by threads that allocate"
                     }
                     _ => "marking and sweeping",

@@ -5,24 +5,13 @@ use std::collections::HashMap;
 use ncpu_schema::{CpuState, SampleClass, UserCause};
 
 use super::claim::{Claim, Kind, Source};
+use super::libraries::{is_lock_function, is_read_lock};
 use super::names::short;
 use super::places::{Most, Place};
-use super::user_locks::{held, is_lock_function};
+use super::user_locks::held;
 use super::view::{Sampled, View};
 use crate::causes::When;
 use crate::onion::evidence::{self, SharedLine};
-
-/// Parts of names of functions by which readers of a lock write its line.
-const READERS: [&str; 8] = [
-    "rwlock_rdlock",
-    "rwlock_tryrdlock",
-    "rwlock_unlock",
-    "shared_mutex",
-    "RWMutex)",
-    "RwLock",
-    "rwlock::futex",
-    "ReentrantReadWriteLock",
-];
 
 /// Whether a function is of a library: the line is written there for its caller.
 fn is_library(frame: &str) -> bool {
@@ -42,7 +31,7 @@ fn is_library(frame: &str) -> bool {
         "_IO_",
     ];
     is_lock_function(frame)
-        || READERS.iter().any(|part| frame.contains(part))
+        || is_read_lock(frame)
         || BEGINNINGS.iter().any(|start| frame.trim_start_matches('<').starts_with(start))
 }
 
@@ -106,7 +95,7 @@ fn is_guarded(
 fn claim(view: &View<'_>, line: &SharedLine, part: f64, waited: &HashMap<&str, f64>) -> Claim {
     let mut places = Most::default();
     let (mut by_readers, mut all) = (0.0, 0.0);
-    let reads = |s: &Sampled<'_>| s.user.iter().take(4).any(|f| READERS.iter().any(|part| f.contains(part)));
+    let reads = |s: &Sampled<'_>| s.user.iter().take(4).any(|f| is_read_lock(f));
     let writes = |frame: &str| line.writers.split(", ").any(|writer| writer == frame);
     for sample in view.samples.iter().filter(|s| s.class == SampleClass::User) {
         if !sample.user.first().is_some_and(|leaf| writes(leaf)) {
@@ -119,9 +108,7 @@ fn claim(view: &View<'_>, line: &SharedLine, part: f64, waited: &HashMap<&str, f
     // Where the reader's fast path is inlined, its slow path stands beside it.
     let slow = view.samples.iter().filter(|s| reads(s) && s.user.iter().any(|frame| writes(frame)));
     let beside: f64 = slow.map(|s| s.seconds).sum();
-    let readers = READERS.iter().any(|name| line.writers.contains(name))
-        || by_readers > 0.5 * all
-        || beside > 0.01 * all;
+    let readers = line.writers.split(", ").any(is_read_lock) || by_readers > 0.5 * all || beside > 0.01 * all;
     let when = match line.sharing == "true" {
         true if readers => When::SharedByReaders,
         true => When::SharedWord,

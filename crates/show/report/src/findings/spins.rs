@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use ncpu_schema::{SampleClass, UserCause, user_causes};
 
 use super::claim::{Claim, Kind, Source};
+use super::libraries::is_lock_function;
 use super::names::short;
 use super::places::{Most, Place};
-use super::user_locks::is_lock_function;
 use super::view::View;
 use crate::causes::When;
 

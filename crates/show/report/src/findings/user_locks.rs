@@ -14,6 +14,7 @@ use ncpu_schema::{
 };
 
 use super::claim::{Claim, Kind, Source};
+use super::libraries::{c_name, is_lock_function};
 use super::names::short;
 use super::view::{Sampled, View, Woken};
 use crate::causes::{self, When};
@@ -238,7 +239,6 @@ pub(super) fn is_start(name: &str) -> bool {
     let bare = name.trim_start_matches("__GI_");
     bare.trim_start_matches('_') == "clone3"
         || STARTS.iter().any(|start| bare.trim_start_matches('_').starts_with(start.trim_start_matches('_')))
-        || name.contains("thread_start")
         || name.starts_with("[unknown")
 }
 
@@ -258,35 +258,6 @@ fn is_of_runtime(name: &str) -> bool {
         "_IO_",
     ];
     BEGINNINGS.iter().any(|start| name.starts_with(start))
-}
-
-/// Whether a function is one of a library by which locks are taken and given back.
-pub(super) fn is_lock_function(name: &str) -> bool {
-    const PARTS: [&str; 22] = [
-        "lll_lock",
-        "lll_unlock",
-        "lll_",
-        "pthread_mutex_",
-        "pthread_rwlock_",
-        "pthread_cond_",
-        "pthread_spin_",
-        "futex_wait",
-        "futex_abstimed",
-        "futex_wake",
-        "sync::mutex",
-        "sync::rwlock",
-        "sync::poison",
-        "parking_lot",
-        "RawMutex",
-        "RawRwLock",
-        "sync.(*Mutex)",
-        "sync.(*RWMutex)",
-        "runtime.futex",
-        "runtime.lock2",
-        "runtime.unlock2",
-        "std::mutex::",
-    ];
-    name == "syscall" || PARTS.iter().any(|part| name.contains(part))
 }
 
 /// Where a sampled stack is in the functions of a lock: the function that called them, and whether it was in them at all.
@@ -312,10 +283,9 @@ fn waited<'a>(view: &View<'a>) -> Vec<Waited<'a>> {
             continue;
         }
         // Words of a condition may be taken for a lock by who signals it.
-        let condition = t
-            .stack
-            .get(row)
-            .is_some_and(|stack| stack.split(';').next().is_some_and(|leaf| leaf.contains("pthread_cond_")));
+        let condition = t.stack.get(row).is_some_and(|stack| {
+            stack.split(';').next().is_some_and(|leaf| c_name(leaf).starts_with("pthread_cond_"))
+        });
         let (held, lock) = (is_held_lock(ty) && !condition, t.lock.get(row).unwrap_or(""));
         // Of code without names the file is known.
         let is_place = |caller: &&str| !caller.starts_with('[') || caller.starts_with("[unknown ");
@@ -408,8 +378,11 @@ pub(super) fn held<'a>(view: &View<'a>) -> Held<'a> {
 
 /// Whether most of the waiting is of threads that were woken by a condition and take its mutex again.
 fn is_taken_again(lock: &Waited<'_>) -> bool {
-    let again =
-        |stack: &[&str]| stack.iter().any(|f| f.contains("mutex_cond_lock") || f.contains("pthread_cond_"));
+    let again = |stack: &[&str]| {
+        stack.iter().any(|f| {
+            ["pthread_mutex_cond_lock", "pthread_cond_"].iter().any(|start| c_name(f).starts_with(start))
+        })
+    };
     let of: f64 = lock.stacks.iter().filter(|(stack, _)| again(stack)).map(|(_, s)| s).sum();
     lock.held && of > 0.5 * lock.block
 }

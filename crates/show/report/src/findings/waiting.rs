@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use ncpu_schema::{Counter, Layer, Microstate, SampleClass, requests, sleepers, threads, user_locks};
 
 use super::claim::{Claim, Kind, Source};
+use super::libraries::{self, is_java_sleep, waits};
 use super::places::{Most, Place};
 use super::system_calls::{SYNC, call_in, call_of};
 use super::user_locks::{grouped, is_start};
@@ -131,20 +132,15 @@ fn by_place<'s, 'a>(
     all.into_iter().map(|(_, waits)| waits).collect()
 }
 
-/// Functions of Java by which a thread sleeps for a time, in a futex.
-const SLEEPS: [&str; 2] = ["JavaThread::sleep", "Thread.sleep"];
-
 /// Whether a thread sleeps for a time.
 fn sleeps(s: &Slept<'_>) -> bool {
     ["do_nanosleep", "hrtimer_nanosleep"].iter().any(|f| s.in_kernel(f))
-        || s.user.iter().take(6).any(|f| SLEEPS.iter().any(|sleep| f.contains(sleep)))
+        || s.user.iter().take(6).any(|f| is_java_sleep(f))
 }
 
 /// Whether a wait is a runtime's own: of its watcher, or of a thread that it has no work for.
 pub(super) fn keeps_house(s: &Slept<'_>) -> bool {
-    const FUNCTIONS: [&str; 5] =
-        ["runtime.sysmon", "runtime.stopm", "runtime.findRunnable", "WatcherThread", "VMThread::"];
-    s.user.iter().any(|f| FUNCTIONS.iter().any(|name| f.contains(name)))
+    s.user.iter().any(|f| libraries::keeps_house(f))
 }
 
 /// Whether most of a process's sleeps in a call are a runtime's own.
@@ -388,40 +384,6 @@ fn group(thread: &str) -> &str {
     name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-' || c == '#' || c == '_')
 }
 
-/// Whether a function is of a library by which threads wait.
-fn waits(frame: &str) -> bool {
-    const PARTS: [&str; 24] = [
-        "Condvar::wait",
-        "ObjectSynchronizer",
-        "ObjectMonitor",
-        "JVM_Monitor",
-        "java.lang.Object.wait",
-        "PlatformWaitImpl",
-        "AbstractOwnableSynchronizer",
-        "futex",
-        "PlatformMonitor",
-        "Monitor::wait",
-        "Monitor::lock",
-        "pthread_",
-        "LockSupport",
-        "Unsafe.park",
-        "Unsafe_Park",
-        "Parker",
-        "StubRoutines",
-        "AbstractQueuedSynchronizer",
-        "ConditionObject",
-        "ForkJoinPool",
-        "managedBlock",
-        "PlatformEvent",
-        "std::condition_variable",
-        "lll_lock",
-    ];
-    frame == "syscall"
-        || frame.starts_with('[')
-        || frame.starts_with("__")
-        || PARTS.iter().any(|part| frame.contains(part))
-}
-
 /// Threads that wait in one place for what threads of their own kind give back: connections, buffers, permits.
 fn pools(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     struct Waited<'a> {
@@ -443,7 +405,7 @@ fn pools(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
             t.pattern.get(row).into_iter().chain(stack.split(';').take(3)).any(|f| f.contains("barrier"));
         let semaphore = t.lock.get(row).is_some_and(|lock| lock.starts_with("semaphore set"));
         // One that sleeps for a time waits for nobody.
-        let sleeps = stack.split(';').any(|f| SLEEPS.iter().any(|sleep| f.contains(sleep)));
+        let sleeps = stack.split(';').any(is_java_sleep);
         if ty == "lock" || semaphore || barrier || sleeps {
             continue;
         }

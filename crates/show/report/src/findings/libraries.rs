@@ -1,0 +1,238 @@
+//! Known functions of known libraries. A program's own function may have any word of theirs in its name, so whole names are compared, or
+//! the beginning of a path that only the library has.
+
+/// A C symbol without what the library and the linker put around it: `__GI___pthread_mutex_lock@@GLIBC_2.2.5` is `pthread_mutex_lock`.
+pub(super) fn c_name(frame: &str) -> &str {
+    let bare = frame.split('@').next().unwrap_or(frame).trim_start_matches('_');
+    bare.strip_prefix("GI_").unwrap_or(bare).trim_start_matches('_')
+}
+
+/// Whether a function's path begins with one of these, or that of the type which it is of (`<std::sync::Mutex<T>>::lock`).
+pub(super) fn begins_with(frame: &str, paths: &[&str]) -> bool {
+    let bare = frame.trim_start_matches(['<', '&']);
+    paths.iter().any(|path| bare.starts_with(path))
+}
+
+/// Whether a function takes, gives back or waits for a lock, as a library's.
+pub(super) fn is_lock_function(frame: &str) -> bool {
+    // Names that POSIX and glibc reserve.
+    const RESERVED: [&str; 7] = [
+        "lll_",
+        "pthread_mutex_",
+        "pthread_rwlock_",
+        "pthread_cond_",
+        "pthread_spin_",
+        "futex_abstimed_wait",
+        "futex_reltimed_wait",
+    ];
+    const FUTEX: [&str; 8] = [
+        "futex_wait",
+        "futex_wait_simple",
+        "futex_wait_cancelable",
+        "futex_wake",
+        "futex_lock_pi",
+        "futex_lock_pi64",
+        "futex_unlock_pi",
+        "syscall",
+    ];
+    const PATHS: [&str; 28] = [
+        "std::sync::mutex",
+        "std::sync::rwlock",
+        "std::sync::poison",
+        "std::sync::nonpoison",
+        "std::sys::sync::mutex",
+        "std::sys::sync::rwlock",
+        "std::sys::unix::locks",
+        "std::sys_common::mutex",
+        "tokio::sync::mutex",
+        "tokio::sync::rwlock",
+        "parking_lot::",
+        "parking_lot_core::",
+        "lock_api::",
+        "dashmap::lock::",
+        "sync.(*Mutex)",
+        "sync.(*RWMutex)",
+        "internal/sync.(*Mutex)",
+        "runtime.futex",
+        "runtime.lock2",
+        "runtime.unlock2",
+        "std::mutex::",
+        "std::recursive_mutex::",
+        "std::shared_mutex::",
+        "std::__shared_mutex_pthread::",
+        "std::lock_guard<",
+        "std::unique_lock<",
+        "std::shared_lock<",
+        "std::scoped_lock<",
+    ];
+    let name = c_name(frame);
+    FUTEX.contains(&name)
+        || RESERVED.iter().any(|start| name.starts_with(start))
+        || begins_with(frame, &PATHS)
+}
+
+/// Whether a function takes or gives back a lock that many readers may have: each writes the lock's line.
+pub(super) fn is_read_lock(frame: &str) -> bool {
+    const C: [&str; 5] = [
+        "pthread_rwlock_rdlock",
+        "pthread_rwlock_tryrdlock",
+        "pthread_rwlock_timedrdlock",
+        "pthread_rwlock_clockrdlock",
+        "pthread_rwlock_unlock",
+    ];
+    const PATHS: [&str; 17] = [
+        "std::shared_mutex::",
+        "std::shared_timed_mutex::",
+        "std::__shared_mutex_pthread::",
+        "std::__shared_mutex_cv::",
+        "std::shared_lock<",
+        "boost::shared_mutex::",
+        "folly::SharedMutexImpl",
+        "sync.(*RWMutex)",
+        "std::sync::rwlock",
+        "std::sync::poison::rwlock",
+        "std::sync::nonpoison::rwlock",
+        "std::sys::sync::rwlock",
+        "std::sys::unix::locks::futex_rwlock",
+        "parking_lot::raw_rwlock",
+        "lock_api::rwlock",
+        "tokio::sync::rwlock",
+        "java.util.concurrent.locks.ReentrantReadWriteLock",
+    ];
+    C.iter().any(|name| c_name(frame).starts_with(name)) || begins_with(frame, &PATHS)
+}
+
+/// Whether a function is of a library by which threads are begun.
+pub(super) fn begins_thread(frame: &str) -> bool {
+    const C: [&str; 7] = [
+        "create_thread",
+        "clone",
+        "clone3",
+        "clone_internal",
+        "thread_start",
+        "JVM_StartThread",
+        "Java_java_lang_Thread_start0",
+    ];
+    const PATHS: [&str; 6] = [
+        "std::thread",
+        "std::sys::thread",
+        "std::sys::pal::unix::thread",
+        "os::create_thread",
+        "java.lang.Thread.start",
+        "Thread.start (threading.py:",
+    ];
+    let name = c_name(frame);
+    name.starts_with("pthread_create") || C.contains(&name) || begins_with(frame, &PATHS)
+}
+
+/// Whether a function of Java sleeps for a time, in a futex.
+pub(super) fn is_java_sleep(frame: &str) -> bool {
+    begins_with(frame, &["JavaThread::sleep", "java.lang.Thread.sleep"])
+}
+
+/// Whether a function is of a runtime's own threads, or of those that it has no work for.
+pub(super) fn keeps_house(frame: &str) -> bool {
+    begins_with(
+        frame,
+        &["runtime.sysmon", "runtime.stopm", "runtime.findRunnable", "WatcherThread::", "VMThread::"],
+    )
+}
+
+/// Whether a function is of a library by which threads wait.
+pub(super) fn waits(frame: &str) -> bool {
+    const PATHS: [&str; 21] = [
+        "std::sync::condvar",
+        "std::sync::poison::condvar",
+        "std::sync::nonpoison::condvar",
+        "std::sys::sync::condvar",
+        "std::condition_variable",
+        "std::_V2::condition_variable",
+        "parking_lot",
+        "tokio::sync::",
+        "ObjectSynchronizer::",
+        "ObjectMonitor::",
+        "Monitor::wait",
+        "Monitor::lock",
+        "PlatformMonitor::",
+        "PlatformEvent::",
+        "PlatformWaitImpl",
+        "Parker::",
+        "Unsafe_Park",
+        "java.lang.Object.wait",
+        "java.util.concurrent.locks.",
+        "jdk.internal.misc.Unsafe.park",
+        "sun.misc.Unsafe.park",
+    ];
+    const C: [&str; 6] =
+        ["syscall", "JVM_MonitorWait", "futex_wait", "sem_wait", "sem_timedwait", "sem_clockwait"];
+    let name = c_name(frame);
+    frame.starts_with('[')
+        || frame.starts_with("__")
+        || C.contains(&name)
+        || name.starts_with("pthread_")
+        || is_lock_function(frame)
+        || begins_with(frame, &PATHS)
+        // The pool's own waiting, where its workers look for work.
+        || frame.starts_with("java.util.concurrent.ForkJoinPool.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_programs_own_functions_are_no_librarys() {
+        let own = [
+            "update_pthread_mutex_stats",
+            "report_futex_wait_times",
+            "scrolll_down",
+            "game::sync::mutex_pool::work",
+            "com.shop.FileWatcherThread.run",
+            "com.shop.GameThread.sleepier",
+            "MyRwLockStats::add",
+            "my_shared_mutex_test",
+            "park::parking_lot::assign",
+            "make_clone3_request",
+            "main.RWMutexBench",
+        ];
+        for function in own {
+            let known = [is_lock_function, is_read_lock, begins_thread, is_java_sleep, keeps_house, waits];
+            assert!(!known.iter().any(|of| of(function)), "{function}");
+        }
+    }
+
+    #[test]
+    fn functions_of_libraries_are_known_by_their_names() {
+        for lock in [
+            "__GI___pthread_mutex_lock",
+            "___pthread_mutex_lock",
+            "pthread_mutex_lock@@GLIBC_2.2.5",
+            "__pthread_mutex_lock_full",
+            "__futex_lock_pi64",
+            "__lll_lock_wait_private",
+            "<std::sync::poison::mutex::Mutex<T>>::lock",
+            "std::sys::sync::mutex::futex::Mutex::lock_contended",
+            "<parking_lot::raw_mutex::RawMutex as lock_api::mutex::RawMutex>::lock",
+            "internal/sync.(*Mutex).lockSlow",
+            "std::lock_guard<std::mutex>::lock_guard(std::mutex&)",
+        ] {
+            assert!(is_lock_function(lock), "{lock}");
+        }
+        for lock in [
+            "__GI___pthread_rwlock_rdlock",
+            "sync.(*RWMutex).RLock",
+            "<std::sync::poison::rwlock::RwLock<T>>::read",
+        ] {
+            assert!(is_read_lock(lock) && is_lock_function(lock), "{lock}");
+        }
+        assert!(!is_read_lock("__pthread_rwlock_wrlock") && !is_read_lock("sync.(*Mutex).Lock"));
+        for begins in [
+            "__pthread_create_2_1",
+            "__clone3",
+            "std::thread::Builder::spawn_unchecked_",
+            "java.lang.Thread.start0",
+        ] {
+            assert!(begins_thread(begins), "{begins}");
+        }
+    }
+}

@@ -140,7 +140,7 @@ pub(super) fn keeps_house(frame: &str) -> bool {
 
 /// Whether a function is of a library by which threads wait.
 pub(super) fn waits(frame: &str) -> bool {
-    const PATHS: [&str; 21] = [
+    const PATHS: [&str; 23] = [
         "std::sync::condvar",
         "std::sync::poison::condvar",
         "std::sync::nonpoison::condvar",
@@ -154,7 +154,9 @@ pub(super) fn waits(frame: &str) -> bool {
         "Monitor::wait",
         "Monitor::lock",
         "PlatformMonitor::",
+        "os::PlatformMonitor::",
         "PlatformEvent::",
+        "os::PlatformEvent::",
         "PlatformWaitImpl",
         "Parker::",
         "Unsafe_Park",

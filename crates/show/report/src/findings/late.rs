@@ -202,7 +202,7 @@ fn slow_calls(view: &View<'_>) -> Vec<Claim> {
 
 /// Whether both ends of connections are the program's and wait for each other most of the time: what was sent is on its way, or is held
 /// back.
-fn both_ends(view: &View<'_>) -> bool {
+pub(super) fn both_ends(view: &View<'_>) -> bool {
     let Ok(Some(t)) = thread_time::Reader::open(view.context.recording) else { return false };
     let (mut servers, mut clients): (HashMap<&str, f64>, HashMap<&str, f64>) =
         (HashMap::new(), HashMap::new());

@@ -6,7 +6,7 @@ use ncpu_schema::{Layer, settings, threads};
 
 use super::claim::{Claim, Kind, Source};
 use super::names::short;
-use super::places::Most;
+use super::places::{Most, is_library, is_line};
 use super::view::{Slept, View};
 use crate::causes::When;
 
@@ -19,6 +19,9 @@ const NEVER: f64 = 0.2;
 /// The part of their time in which they must be seen at work; they may stand on run queues besides.
 const WORKS: f64 = 0.25;
 
+/// The part of their work that threads wait in, where it has to be waiting.
+const MOSTLY: f64 = 0.6;
+
 /// A library's pool of threads.
 struct Pool {
     name: &'static str,
@@ -27,11 +30,21 @@ struct Pool {
     idle: &'static str,
     /// The variable that says how many they are, if there is one.
     setting: Option<&'static str>,
-    /// How many they are otherwise; `None`: they are counted by their name.
-    threads: Option<u64>,
+    /// How many they are otherwise.
+    size: Size,
 }
 
-const POOLS: [Pool; 2] = [
+/// How many threads a pool has.
+enum Size {
+    Known(u64),
+    /// They have a name of their own.
+    ByName,
+    /// Those that wait for work and those at work, together; what they work on has to be waiting, since such as compute take turns
+    /// for a lock of their runtime.
+    ByTime,
+}
+
+const POOLS: [Pool; 3] = [
     Pool {
         name: "libuv's pool",
         worker: |_, user| {
@@ -40,14 +53,21 @@ const POOLS: [Pool; 2] = [
         },
         idle: "uv_cond_wait",
         setting: Some("UV_THREADPOOL_SIZE"),
-        threads: Some(4),
+        size: Size::Known(4),
     },
     Pool {
         name: "Java's common pool",
         worker: |thread, _| thread.starts_with("ForkJoinPool.co"),
         idle: "awaitWork",
         setting: None,
-        threads: None,
+        size: Size::ByName,
+    },
+    Pool {
+        name: "Python's ThreadPoolExecutor",
+        worker: |_, user| user.iter().any(|f| f.starts_with("_worker (thread.py:")),
+        idle: "_queue_SimpleQueue_get",
+        setting: None,
+        size: Size::ByTime,
     },
 ];
 
@@ -92,10 +112,11 @@ fn full(view: &View<'_>, slept: &[Slept<'_>], pool: &Pool) -> Option<Claim> {
     let works = |thread: &str, user: &[&str]| (pool.worker)(thread, user) && !user.contains(&pool.idle);
     let (mut processes, mut functions) = (Most::default(), Most::default());
     let innermost = |user: &[&str]| {
-        let named = user.iter().find(|f| !f.starts_with('[') && !f.starts_with("__"));
+        let line = user.iter().find(|f| is_line(f) && !is_library(f));
+        let named = line.or_else(|| user.iter().find(|f| !f.starts_with('[') && !f.starts_with("__")));
         named.map_or_else(String::new, |f| short(f))
     };
-    let mut busy = 0.0;
+    let (mut busy, mut waiting) = (0.0, 0.0);
     for sample in view.samples.iter().filter(|s| works(s.thread, &s.user)) {
         busy += sample.seconds;
         processes.add(sample.process, sample.seconds);
@@ -103,20 +124,22 @@ fn full(view: &View<'_>, slept: &[Slept<'_>], pool: &Pool) -> Option<Claim> {
     }
     for s in slept.iter().filter(|s| works(s.thread, &s.user)) {
         busy += s.seconds;
+        waiting += if s.wait == "user lock" || s.wait == "run queue" { 0.0 } else { s.seconds };
         processes.add(s.process, s.seconds);
         functions.add(&innermost(&s.user), s.seconds);
     }
     let process = processes.top()?.0;
-    let size = pool.setting.and_then(|name| setting(view, &process, name)).or(pool.threads);
-    let size = match size {
-        Some(size) => size as f64,
-        None => named(view, &process, pool) as f64,
-    };
     let without: f64 = slept
         .iter()
         .filter(|s| s.process == process && (pool.worker)(s.thread, &s.user) && s.user.contains(&pool.idle))
-        .map(|s| s.seconds)
-        .sum();
+        .fold(0.0, |sum, s| sum + s.seconds);
+    let size = match (pool.setting.and_then(|name| setting(view, &process, name)), &pool.size) {
+        (Some(size), _) => size as f64,
+        (None, Size::Known(size)) => *size as f64,
+        (None, Size::ByName) => named(view, &process, pool) as f64,
+        (None, Size::ByTime) if waiting < MOSTLY * busy => return None,
+        (None, Size::ByTime) => ((busy + without) / view.elapsed()).round(),
+    };
     if size < 1.0 || without >= NEVER * size * view.elapsed() {
         return None;
     }
@@ -132,6 +155,12 @@ fn full(view: &View<'_>, slept: &[Slept<'_>], pool: &Pool) -> Option<Claim> {
         .with("size", format!("{size} thread{}", if size == 1.0 { "" } else { "s" }));
     claim.key = format!("full {}", pool.name);
     idle(view, &mut claim, "CPUs idle while it is full");
+    // Who asked for the work may wait for it by a semaphore.
+    claim.ask(
+        Source::Layer(Layer::UserLock),
+        view.beside_stacks(Layer::UserLock),
+        "CPUs idle while it is full",
+    );
     claim.line("works in", place);
     claim.line("waits", format!("{without:.2} thread-s of {:.2} for work", size * view.elapsed()));
     Some(claim)

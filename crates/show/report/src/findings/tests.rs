@@ -274,7 +274,7 @@ fn pauses_between_calls_that_fail_are_a_part_of_trying_again() {
     assert!(found[0].lines.iter().any(|line| line.text == "20 us each, 20,000 times a second"), "{found:?}");
     let mut apart: Vec<String> = of("tick").into_iter().map(|found| found.id).collect();
     apart.sort();
-    assert_eq!(apart, ["asked-again", "frequent-timeouts"], "another thread may sleep for another reason");
+    assert_eq!(apart, ["asked-again", "short-sleeps"], "another thread may sleep for another reason");
 }
 
 #[test]
@@ -410,7 +410,7 @@ fn sleeps_of_a_runtime_itself_are_no_polling() {
         let threads: (&[&str], &[f64]) = (&["stamps", "stamps"], &[1.0, 90_000.0]);
         tables.push(table("threads", &["process", "thread"], &["tid", "VCX"], &[threads]));
         let all = Findings::of(&recording(0.0, tables)).unwrap();
-        all.list.iter().chain(&all.others).any(|found| found.id == "frequent-timeouts")
+        all.list.iter().chain(&all.others).any(|found| found.id == "short-sleeps")
     };
     assert!(!often("runtime.mstart1;runtime.sysmon"));
     assert!(often("main.main;main.look"));

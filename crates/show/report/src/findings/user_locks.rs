@@ -664,8 +664,12 @@ fn layers(view: &View<'_>, lock: &Waited<'_>, parts: &Parts, claim: &mut Claim) 
     of(Layer::RunQueue, of_queues, "queueing of woken threads");
     if lock.held {
         let of_locks = lock.block / parts.block.max(f64::MIN_POSITIVE);
-        of(Layer::UserLock, of_locks, "CPUs idle for it");
-        of(Layer::LockOrSerial, of_locks, "CPUs idle for it");
+        // CPUs idle for a lock no longer than somebody waits for it: the layer holds waits for semaphores and the like as well.
+        let most = lock.block * view.context.cpus as f64;
+        for layer in [Layer::UserLock, Layer::LockOrSerial] {
+            let part = (most / view.beside_stacks(layer).max(f64::MIN_POSITIVE)).min(of_locks);
+            of(layer, part, "CPUs idle for it");
+        }
     } else if is_semaphore(view, lock) {
         of(Layer::Serial, (lock.block / view.elapsed()).min(1.0), "CPUs idle for it");
     } else if is_fine(view, lock) {

@@ -1,7 +1,7 @@
 //! What detectors see of a recording.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ncpu_schema::{
     Counter, CpuState, Error, InterruptKind, Layer, Microstate, Runnable, SampleClass, StackKind, UserCause,
@@ -198,6 +198,13 @@ impl<'a> View<'a> {
     /// CPU-seconds of a layer that no stack stands for.
     pub fn beside_stacks(&self, layer: Layer) -> f64 {
         (self.seconds(layer) - self.sampled[layer as usize]).max(0.0)
+    }
+
+    /// Threads of a process that were seen.
+    pub fn threads(&self, process: &str) -> usize {
+        let Ok(Some(t)) = threads::Reader::open(self.context.recording) else { return 0 };
+        let of = t.rows().filter(|&row| t.process.get(row) == Some(process));
+        of.filter_map(|row| t.tid.get(row)).collect::<HashSet<_>>().len()
     }
 
     /// CPU-seconds that CPUs idled, for whatever reason.

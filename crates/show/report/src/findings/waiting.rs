@@ -301,7 +301,11 @@ fn frequent_sleeps(view: &View<'_>) -> Option<Claim> {
     if call == "futex" || took < 0.8 * asked {
         return None;
     }
-    frequent(view, When::FrequentSleeps, &Wakeups { call, process, count, each: asked / count, threads })
+    frequent(
+        view,
+        When::FrequentSleeps,
+        &Wakeups { call, process, count, each: asked / count, took, threads },
+    )
 }
 
 /// Reads of timers that expire at a high rate.
@@ -315,7 +319,9 @@ fn timer_reads(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     let threads: HashSet<&str> = of().map(|s| s.thread).collect();
     // A thread wakes once a period.
     let each = threads.len() as f64 * view.elapsed() / count;
-    let wakeups = Wakeups { call: "read", process: &process, count, each, threads: threads.len() as u64 };
+    let took = count * each;
+    let wakeups =
+        Wakeups { call: "read", process: &process, count, each, took, threads: threads.len() as u64 };
     frequent(view, When::TimerReads, &wakeups)
 }
 
@@ -326,12 +332,14 @@ struct Wakeups<'a> {
     count: f64,
     /// Seconds from one to the next.
     each: f64,
+    /// Seconds that they slept, all together.
+    took: f64,
     threads: u64,
 }
 
 /// Those that are frequent, with what they cost in all layers.
 fn frequent(view: &View<'_>, when: When, wakeups: &Wakeups<'_>) -> Option<Claim> {
-    let Wakeups { call, process, count, each, threads } = *wakeups;
+    let Wakeups { call, process, count, each, took, threads } = *wakeups;
     if count < 500.0 * view.elapsed() {
         return None;
     }
@@ -368,9 +376,10 @@ fn frequent(view: &View<'_>, when: When, wakeups: &Wakeups<'_>) -> Option<Claim>
         .with("threads", threads.to_string());
     claim.key = format!("sleeps {process} {call}");
     claim.subject = format!("{call} {function}");
-    // An event loop does its work in timers: what goes on in the next one waits for it.
-    if function == "uv__io_poll" && threads == 1 {
-        idle(view, &mut claim, count * each / view.elapsed(), "CPUs idle until timers are due");
+    // An event loop does its work in timers, and a thread alone has nobody to wait for: what goes on afterwards waits for the time.
+    let alone = call.ends_with("nanosleep") && view.threads(process) == 1;
+    if (function == "uv__io_poll" || alone) && threads == 1 {
+        idle(view, &mut claim, took / view.elapsed(), "CPUs idle until timers are due");
     }
     if !place.is_empty() {
         claim.line("called in", place);
@@ -704,7 +713,10 @@ fn full(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     let process = processes.top()?.0;
     let (place, function) = places.place(&process);
     let object = if pipes >= 0.5 * seconds { "pipe" } else { "socket" };
-    let mut claim = Claim::new(Kind::Peer, [When::Full], object)
+    // A reader that waits for data while its writer waits for room is not slow.
+    let between = of.iter().all(|s| s.in_kernel("tcp_sendmsg") || s.in_kernel("tcp_sendmsg_locked"));
+    let when = if between && super::late::both_ends(view) { When::HeldBetween } else { When::Full };
+    let mut claim = Claim::new(Kind::Peer, [when], object)
         .with("process", process.clone())
         .with("place", function)
         .with("object", object);

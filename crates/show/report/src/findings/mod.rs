@@ -264,8 +264,8 @@ impl Findings {
                 _ => false,
             };
             let large = |found: &Finding| counts(found) && waited(found) >= least * view.elapsed();
-            // A lock says more than that threads wait.
-            let rank = |found: &Finding| (found.kind == Kind::Lock, waited(found));
+            // A lock says more than that threads wait, and a pool more than what its threads wait for.
+            let rank = |found: &Finding| (found.kind == Kind::Lock, found.kind == Kind::Pool, waited(found));
             let most = others.iter().enumerate().filter(|(_, found)| large(found));
             let most =
                 most.max_by(|a, b| rank(a.1).partial_cmp(&rank(b.1)).unwrap_or(std::cmp::Ordering::Equal));

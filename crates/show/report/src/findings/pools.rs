@@ -19,7 +19,7 @@ const NEVER: f64 = 0.2;
 /// The part of their time in which they must be seen at work; they may stand on run queues besides.
 const WORKS: f64 = 0.25;
 
-/// The part of their work that threads wait in, where it has to be waiting.
+/// The part of their work that threads wait in, where it is waiting.
 const MOSTLY: f64 = 0.6;
 
 /// A library's pool of threads.
@@ -85,11 +85,15 @@ const HEEDED: [(&str, &str); 9] = [
 ];
 
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
-    if view.idle() < IDLE * view.capacity() {
-        return Vec::new();
+    // Other programs may use the CPUs that would idle.
+    let left = view.idle() + view.seconds(Layer::Others);
+    let mut claims = Vec::new();
+    if left >= IDLE * view.capacity() {
+        claims.extend(POOLS.iter().filter_map(|pool| full(view, &view.slept, pool)));
     }
-    let mut claims: Vec<Claim> = POOLS.iter().filter_map(|pool| full(view, &view.slept, pool)).collect();
-    claims.extend(bounded(view));
+    if view.idle() >= IDLE * view.capacity() {
+        claims.extend(bounded(view));
+    }
     claims
 }
 
@@ -154,6 +158,7 @@ fn full(view: &View<'_>, slept: &[Slept<'_>], pool: &Pool) -> Option<Claim> {
         .with("place", place.clone())
         .with("size", format!("{size} thread{}", if size == 1.0 { "" } else { "s" }));
     claim.key = format!("full {}", pool.name);
+    claim.waited = Some(waiting).filter(|waiting| *waiting >= MOSTLY * busy);
     idle(view, &mut claim, "CPUs idle while it is full");
     // Who asked for the work may wait for it by a semaphore.
     claim.ask(

@@ -160,7 +160,7 @@ fn full(view: &View<'_>, slept: &[Slept<'_>], pool: &Pool) -> Option<Claim> {
     claim.key = format!("full {}", pool.name);
     claim.waited = Some(waiting).filter(|waiting| *waiting >= MOSTLY * busy);
     idle(view, &mut claim, "CPUs idle while it is full");
-    // Who asked for the work may wait for it by a semaphore.
+    // Threads that gave it work may wait for the results by semaphores.
     claim.ask(
         Source::Layer(Layer::UserLock),
         view.beside_stacks(Layer::UserLock),

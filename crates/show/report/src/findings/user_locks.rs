@@ -664,7 +664,7 @@ fn layers(view: &View<'_>, lock: &Waited<'_>, parts: &Parts, claim: &mut Claim) 
     of(Layer::RunQueue, of_queues, "queueing of woken threads");
     if lock.held {
         let of_locks = lock.block / parts.block.max(f64::MIN_POSITIVE);
-        // CPUs idle for a lock no longer than somebody waits for it: the layer holds waits for semaphores and the like as well.
+        // CPUs idle for a lock no longer than threads wait for it: the layer holds waits for semaphores and the like as well.
         let most = lock.block * view.context.cpus as f64;
         for layer in [Layer::UserLock, Layer::LockOrSerial] {
             let part = (most / view.beside_stacks(layer).max(f64::MIN_POSITIVE)).min(of_locks);

@@ -73,3 +73,8 @@ for file in /dev/zero /dev/null; do
 		END { print file ": " samples " results of " returned / samples " bytes"; exit !(samples >= 20 && returned == 7 * samples && !errors) }' \
 		call_results.csv || fail "results of calls for $file: $(cat call_results.csv)"
 done
+
+# Calls of a function, from its entry to each of its returns.
+ncpu run --request divides --probes all --record calls.ncpu -- causes divides 2 0 50
+ncpu report calls.ncpu --table served -o csv >served.csv
+same "calls of divides" 100 "$(column count served.csv | awk '{ s += $1 } END { print s }')"

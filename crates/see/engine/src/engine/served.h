@@ -408,7 +408,10 @@ APART int leave_request(struct serving *t, struct task_rec *r)
 		__u64 sock = t->sock;
 		q->left = t->free = bpf_ktime_get_ns();
 		q->events = r->by[LIFE_EVENTS];
-		bpf_map_update_elem(&requests_aside, &sock, q, BPF_ANY);
+		/* It is of the current thread. Linux 6.1 takes what lies in a map for a value, but not what a function was given. */
+		struct serving *own = bpf_task_storage_get(&serving, bpf_get_current_task_btf(), 0, 0);
+		if (own)
+			bpf_map_update_elem(&requests_aside, &sock, &own->request, BPF_ANY);
 		t->aside = 1;
 		q->parts = 0;
 		q->system = 0;

@@ -606,7 +606,7 @@ fn reads(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         claim.when = vec![When::HeldBeforeDevice];
         claim = claim.with("device", length(device));
         claim.line("the device", format!("takes {} for a request", length(device)));
-    } else if let Some(function) = drops(view) {
+    } else if let Some(function) = drops(view).filter(|_| of.call != SUBMITS) {
         claim.when = vec![When::DroppedReads];
         claim = claim.with("function", function);
     }

@@ -196,7 +196,7 @@ impl Crosscalls {
     fn receive(&mut self) {
         let _ = self.ring.consume();
         for (id, stack) in self.inbox.take() {
-            self.symbols.note(stack.tgid, &stack.comm);
+            self.symbols.note(stack.tgid, stack.tid, &stack.comm);
             if self.stacks.len() < MAX_STACKS {
                 self.stacks.insert(id, stack);
             }

@@ -112,7 +112,7 @@ impl Who {
     fn receive(&mut self) {
         let _ = self.ring.consume();
         for (id, stack) in self.inbox.take() {
-            self.symbols.note(stack.tgid, &stack.comm);
+            self.symbols.note(stack.tgid, stack.tid, &stack.comm);
             self.stacks.entry(id).or_insert(stack);
         }
     }

@@ -5,6 +5,7 @@ use std::time::Instant;
 use ncpu_schema::CpuState;
 
 use super::Observation;
+use crate::bpf_support::Stack;
 use crate::engine::Event;
 
 impl Observation {
@@ -25,7 +26,7 @@ impl Observation {
     fn take_in(&mut self, event: Event) {
         match event {
             Event::Sample { at, mut stack, copy, idling, pauses, registers, cpu, time, futex } => {
-                self.note_process(stack.tgid, &stack.comm);
+                self.note_process(&stack);
                 self.unwound += self.symbols.complete(&mut stack, copy.as_ref()).0;
                 self.process_names.met(stack.tgid, &stack.comm);
                 self.path.sample(&stack, idling);
@@ -63,12 +64,13 @@ impl Observation {
                 self.locks.lock_stack(id, stack);
             }
             Event::UserLockStack(id, stack) => {
-                self.note_process(stack.tgid, &stack.comm);
+                self.note_process(&stack);
                 self.process_names.met(stack.tgid, &stack.comm);
                 self.locks.user_lock_stack(id, stack);
             }
             Event::Exec(pid, comm) => {
-                self.note_process(pid, &comm);
+                self.symbols.note_exec(pid, &comm);
+                self.tell_pythons();
                 if let Some(locks) = &mut self.user_locks
                     && locks.began(pid, Instant::now())
                 {
@@ -76,7 +78,7 @@ impl Observation {
                 }
             }
             Event::OffCpu { id, chain, mut stack, copy } => {
-                self.note_process(stack.tgid, &stack.comm);
+                self.note_process(&stack);
                 let (unwound, marks) = self.symbols.complete(&mut stack, copy.as_ref());
                 self.unwound += unwound;
                 if let Some(chain) = chain
@@ -87,7 +89,7 @@ impl Observation {
                 self.locks.off_stack(id, stack);
             }
             Event::Futex { address, stack, copy, again, number } => {
-                self.note_process(stack.tgid, &stack.comm);
+                self.note_process(&stack);
                 self.locks.met(&stack, &self.engine);
                 if let Some(number) = number {
                     self.locks.met_in_call(&mut self.symbols, address, &stack, copy.as_ref(), number);
@@ -101,8 +103,8 @@ impl Observation {
         }
     }
 
-    fn note_process(&mut self, tgid: u32, comm: &str) {
-        self.symbols.note(tgid, comm);
+    fn note_process(&mut self, stack: &Stack) {
+        self.symbols.note(stack.tgid, stack.tid, &stack.comm);
         self.tell_pythons();
     }
 

@@ -5,6 +5,7 @@
 //! deciding word of the stack, a return address; the kernel side looks for all three at the next wait. If no pattern
 //! matches, the reason of the wait stays unknown, and it does not count as a lock.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,8 @@ const MAX_JUDGED: u32 = 500;
 const MAX_KEYS: usize = 1 << 13;
 /// Places of a generation: some 600 bytes each.
 const MAX_PLACES: usize = 1 << 12;
+/// Stacks whose class is remembered, in each generation.
+const MAX_CLASSES: usize = 1 << 11;
 /// Stacks with code of a virtual machine that had no names when they were judged: kept, and looked at again at this
 /// interval.
 const MAX_DOUBTS: usize = 64;
@@ -63,6 +66,10 @@ pub(super) struct Waiters {
     judged: u32,
     doubts: Vec<Doubt>,
     doubted: Option<Instant>,
+    /// Classes by the names on a stack, hashed with a seed that nobody can foresee: threads that begin for ever wait in futexes of their
+    /// own, in the same places.
+    classes: Recent<u64, (Option<StackWait>, FutexClass)>,
+    seed: RandomState,
 }
 
 /// A wait that was not found to be for a lock, while code of its stack had no names: they may come later.
@@ -101,6 +108,8 @@ impl Waiters {
             judged: 0,
             doubts: Vec::new(),
             doubted: None,
+            classes: Recent::new(MAX_CLASSES),
+            seed: RandomState::new(),
         }
     }
 
@@ -206,7 +215,11 @@ impl Waiters {
     }
 
     /// The class of a wait by the names on its stack.
-    fn class_of(&self, named: &Named) -> (Option<StackWait>, FutexClass) {
+    fn class_of(&mut self, named: &Named) -> (Option<StackWait>, FutexClass) {
+        let key = self.seed.hash_one(&named.frames);
+        if let Some(known) = self.classes.get(&key) {
+            return *known;
+        }
         let names: Vec<&str> = named.frames.iter().map(|f| &**f).collect();
         let told = self.patterns.judge(&names);
         let class = match told.map_or(UserWait::Unknown, |t| t.wait) {
@@ -217,6 +230,7 @@ impl Waiters {
             UserWait::Condition | UserWait::Join | UserWait::Barrier => FutexClass::Condition,
             UserWait::Unknown => FutexClass::Unknown,
         };
+        self.classes.insert(key, (told, class));
         (told, class)
     }
 

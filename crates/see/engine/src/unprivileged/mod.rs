@@ -334,7 +334,7 @@ impl Unprivileged {
                         None => comm_of(pid, tid),
                     };
                     self.comms.entry(tid).or_insert_with(|| comm.clone());
-                    self.symbols.note(pid, &comm);
+                    self.symbols.note(pid, tid, &comm);
                     let mut stack = Stack { tgid: pid, tid, comm, kernel, user };
                     self.symbols.complete(&mut stack, None);
                     self.samples.add(at, stack, false, None, None);

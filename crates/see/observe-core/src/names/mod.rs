@@ -39,7 +39,7 @@ pub struct Symbols {
     unwinding: Unwinding,
     python: Python,
     functions: Functions,
-    images: Recent<u32, String>,
+    images: Recent<u32, Option<Box<str>>>,
     /// Time of the last reset of all files (`forgot`) and of the last removal of unused entries (`aged`).
     forgot: Instant,
     aged: Instant,
@@ -183,12 +183,24 @@ impl Symbols {
         self.kernel.as_ref().map(|kernel| kernel.ranges(ncpu_symbols::sleeps_for_lock)).unwrap_or_default()
     }
 
-    /// Remembers a process's mappings while it lives. A new name means that the process has executed another
-    /// program.
-    pub fn note(&mut self, tgid: u32, comm: &str) {
-        if tgid == 0 || self.images.get(&tgid).is_some_and(|c| c == comm) {
+    /// Remembers a process's mappings while it lives. A new name of its first thread means that the process has executed another
+    /// program; other threads have names of their own.
+    pub fn note(&mut self, tgid: u32, tid: u32, comm: &str) {
+        let is_first = tid == tgid;
+        let known = |name: &Option<Box<str>>| !is_first || name.as_deref() == Some(comm);
+        if tgid == 0 || self.images.get(&tgid).is_some_and(known) {
             return;
         }
+        self.read(tgid, is_first.then_some(comm));
+    }
+
+    /// A process has executed a program.
+    pub fn note_exec(&mut self, tgid: u32, comm: &str) {
+        self.read(tgid, Some(comm));
+    }
+
+    /// Reads a process's mappings. `comm`: the name of its first thread, if it is known.
+    fn read(&mut self, tgid: u32, comm: Option<&str>) {
         if self.maps.is_full() && self.forgot.elapsed() >= FORGET {
             self.forgot = Instant::now();
             self.maps.forget();
@@ -199,7 +211,7 @@ impl Symbols {
         }
         self.maps.note_process(tgid);
         self.python.examine(&self.maps, tgid);
-        self.images.insert(tgid, comm.to_string());
+        self.images.insert(tgid, comm.map(Box::from));
     }
 
     /// Removes unused entries, once in a while between two intervals. Otherwise the entries of short-lived
@@ -239,7 +251,7 @@ impl Symbols {
         if !self.maps.note_process(tgid) {
             self.maps.note_maps(tgid, maps);
         }
-        self.images.insert(tgid, comm.to_string());
+        self.images.insert(tgid, Some(comm.into()));
     }
 
     /// Names of kernel frames, innermost first. A return address lies after its call, so callers are looked

@@ -7,11 +7,10 @@ use disarm64::{InsnOpcode, InsnOperand};
 use disarm64_defn::{InsnClass as Class, InsnFeatureSet as Feature, InsnOperandKind as Field};
 
 use crate::Machine;
-use crate::code::{Decoded, Flow, Kind};
+use crate::decoded::{Decoded, Flow, Kind, Look, Role};
 use crate::exits::Exits;
 use crate::operand::{Extend, Operand, Stale, WriteBack};
 use crate::registers::{Set, aarch64};
-use crate::spin::{Look, Role};
 
 /// Bytes of an instruction.
 const SIZE: usize = 4;

@@ -1,40 +1,10 @@
 //! Decoded code: instructions, basic blocks, and which instruction a sample's waited.
 
 use crate::Machine;
+use crate::decoded::{Decoded, Flow, Kind};
+use crate::decoder;
 use crate::operand::{Operand, Stale, WriteBack};
-use crate::registers::Set;
-use crate::spin::{self, Look};
-
-/// What kind of work an instruction is, by what may make it wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    /// Arithmetic, moves between registers, branches.
-    Plain,
-    /// Reads memory.
-    Load,
-    /// Writes memory, and may read it before.
-    Store,
-    /// An atomic operation on memory, or a fence.
-    Atomic,
-    /// Division, roots and others of 10 cycles or more.
-    Long,
-    /// Copies or fills memory, in one instruction.
-    Copy,
-}
-
-impl Kind {
-    /// As tables have it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Plain => "plain",
-            Kind::Load => "load",
-            Kind::Store => "store",
-            Kind::Atomic => "atomic",
-            Kind::Long => "long",
-            Kind::Copy => "copy",
-        }
-    }
-}
+use crate::spin;
 
 /// One instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,44 +31,6 @@ pub struct Instruction {
     compares: bool,
 }
 
-/// How control leaves an instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flow {
-    Next,
-    Branch,
-    /// To the next, after others have run: a call.
-    Call,
-    /// Never to the next: a jump, a return.
-    Away,
-}
-
-/// An instruction as the decoder of its machine gives it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Decoded {
-    /// Bytes from the beginning of the code.
-    pub at: u32,
-    /// See [`Kind`].
-    pub kind: Kind,
-    pub flow: Flow,
-    /// Where a branch or a jump leads, from the beginning of the code.
-    pub target: Option<u64>,
-    /// Its operand in memory, where registers lead to it.
-    pub operand: Option<Operand>,
-    /// General registers that the instruction writes.
-    pub written: Set,
-    /// It compares, so that a branch behind it is one instruction with it for the processor.
-    pub compares: bool,
-    /// Its part in a loop that may wait.
-    pub look: Look,
-}
-
-impl Decoded {
-    /// Whether it branches or jumps, and not calls.
-    fn branch(&self) -> Option<u64> {
-        self.target.filter(|_| matches!(self.flow, Flow::Branch | Flow::Away))
-    }
-}
-
 /// What was executed last before a sample, so that it waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
@@ -123,12 +55,12 @@ const MAX_LOOPS: usize = 256;
 impl Code {
     /// Decodes code that begins with an instruction.
     pub fn decode(machine: Machine, bytes: &[u8]) -> Code {
-        Code::of(&machine.decode(bytes, true))
+        Code::of(&decoder::decode(machine, bytes, true))
     }
 
     /// Decodes code of which it is not known where an instruction begins.
     pub fn resynchronized(machine: Machine, bytes: &[u8]) -> Code {
-        Code::of(&machine.decode(bytes, false))
+        Code::of(&decoder::decode(machine, bytes, false))
     }
 
     fn of(decoded: &[Decoded]) -> Code {

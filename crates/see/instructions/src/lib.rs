@@ -18,6 +18,8 @@
 
 mod aarch64;
 mod code;
+mod decoded;
+mod decoder;
 mod exits;
 mod machine;
 mod operand;
@@ -31,8 +33,10 @@ mod tests;
 #[cfg(test)]
 mod tests_aarch64;
 
-pub use code::{Code, Instruction, Kind, Waited};
-pub use exits::{Exits, entry, exits, first_return};
+pub use code::{Code, Instruction, Waited};
+pub use decoded::Kind;
+pub use decoder::{entry, exits, first_return};
+pub use exits::Exits;
 pub use machine::Machine;
 pub use operand::{Address, Operand, Stale};
 pub use registers::{Called, Registers};

@@ -1,39 +1,10 @@
 //! Loops that do nothing but look at memory until it changes.
 
-use crate::code::Decoded;
+use crate::decoded::{Decoded, Role};
 use crate::registers::Set;
 
 /// No loop that waits has more instructions.
 const MOST: usize = 16;
-
-/// An instruction's part in a loop that may wait.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
-    pub role: Role,
-    /// Registers of the address of its operand.
-    pub address: Set,
-}
-
-/// See [`Look`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Role {
-    /// Not part of a loop that only waits.
-    Work,
-    /// A branch, a pause, a counter of turns, a value for an exchange.
-    Nothing,
-    /// It sets its registers to what these hold, or to a part of it.
-    Move { from: Set },
-    /// It makes a value of these registers alone, the same each time if they are; of none, a constant.
-    Make { of: Set },
-    /// It reads memory into its registers.
-    Load { to: Set },
-    /// It compares these registers, or what it reads.
-    Compare { of: Set, reads: bool },
-    /// It exchanges a register with memory, and leaves there what was in memory.
-    Exchange { to: Set },
-    /// It writes these registers to the word that an instruction before read, if no other has written it meanwhile.
-    StoreIfUnchanged { from: Set },
-}
 
 /// Whether a loop, from its first instruction to the branch that comes back, waits for memory to change: it reads the same words each
 /// time and compares them, changes nothing but a counter, and calls nobody. An exchange of one value with the same word counts as such a

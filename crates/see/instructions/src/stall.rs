@@ -1,6 +1,7 @@
 //! How much of an instruction's samples are stall.
 
-use crate::code::{Code, Kind};
+use crate::code::Code;
+use crate::decoded::Kind;
 
 /// Standard errors by which an instruction must have more samples than the others of its block to have stalled.
 const CLEARLY: f64 = 2.0;

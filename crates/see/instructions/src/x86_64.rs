@@ -6,11 +6,10 @@ use iced_x86::{
 };
 
 use crate::Machine;
-use crate::code::{Decoded, Flow, Kind};
+use crate::decoded::{Decoded, Flow, Kind, Look, Role};
 use crate::exits::Exits;
 use crate::operand::{Extend, Operand, Stale, WriteBack};
 use crate::registers::{Set, x86_64};
-use crate::spin::{Look, Role};
 
 /// Offsets that decoding begins at where it is not known where an instruction begins.
 const BEGINNINGS: usize = 8;

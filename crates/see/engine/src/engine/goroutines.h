@@ -6,6 +6,7 @@
 #define NCPU_GOROUTINES_H
 
 #include "settings.h"
+#include "cpu_states.h"
 
 /* Go's calling convention: the goroutine, and the first argument. */
 #if defined(__TARGET_ARCH_arm64)

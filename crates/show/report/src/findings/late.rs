@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use ncpu_schema::{Activity, Counter, thread_time};
+use ncpu_schema::Counter;
 
 use super::claim::{Claim, Kind};
+use super::connections::both_ends;
 use super::places::{Most, Place};
 use super::system_calls::call_in;
 use super::user_locks::grouped;
@@ -24,9 +25,6 @@ const LONG: f64 = 0.15;
 
 /// Time after which TCP sends data that it holds back for `TCP_CORK` or `MSG_MORE`: 200 ms, for the first of a connection longer.
 const CORKED: std::ops::Range<f64> = 0.19..0.5;
-
-/// The part of an observation that both ends of a connection wait.
-const BOTH: f64 = 0.7;
 
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let mut claims = kernel_waits(view);
@@ -198,24 +196,6 @@ fn slow_calls(view: &View<'_>) -> Vec<Claim> {
     }
     let large = of.into_values().filter(|sum| sum.is_large(view));
     large.map(|sum| sum.claim(view, When::SlowCall, Kind::Peer)).collect()
-}
-
-/// Whether both ends of connections are the program's and wait for each other most of the time: what was sent is on its way, or is held
-/// back.
-pub(super) fn both_ends(view: &View<'_>) -> bool {
-    let Ok(Some(t)) = thread_time::Reader::open(view.context.recording) else { return false };
-    let (mut servers, mut clients): (HashMap<&str, f64>, HashMap<&str, f64>) =
-        (HashMap::new(), HashMap::new());
-    for row in t.rows().filter(|&row| t.doing.get(row) == Some(Activity::Socket)) {
-        let (Some(what), Some(seconds)) = (t.what.get(row), t.seconds.get(row)) else { continue };
-        if let Some(port) = what.strip_prefix("clients of port ") {
-            *servers.entry(port).or_default() += seconds;
-        } else if let Some((_, port)) = what.rsplit_once(':') {
-            *clients.entry(port).or_default() += seconds;
-        }
-    }
-    let long = |seconds: f64| seconds >= BOTH * view.elapsed();
-    servers.iter().any(|(port, seconds)| long(*seconds) && clients.get(port).is_some_and(|s| long(*s)))
 }
 
 /// A wait for a datagram from which it is for one that was lost.

@@ -12,6 +12,7 @@ mod begun;
 mod calls;
 mod checks;
 mod claim;
+mod connections;
 mod expired;
 mod hot;
 mod kernel_locks;

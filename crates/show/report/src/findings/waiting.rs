@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use ncpu_schema::{Counter, Layer, Microstate, SampleClass, requests, sleepers, threads, user_locks};
 
 use super::claim::{Claim, Kind, Source};
+use super::connections::both_ends;
 use super::libraries::{self, is_java_sleep, waits};
 use super::places::{Most, Place};
 use super::system_calls::{SYNC, call_in, call_of};
@@ -715,7 +716,7 @@ fn full(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     let object = if pipes >= 0.5 * seconds { "pipe" } else { "socket" };
     // A reader that waits for data while its writer waits for room is not slow.
     let between = of.iter().all(|s| s.in_kernel("tcp_sendmsg") || s.in_kernel("tcp_sendmsg_locked"));
-    let when = if between && super::late::both_ends(view) { When::HeldBetween } else { When::Full };
+    let when = if between && both_ends(view) { When::HeldBetween } else { When::Full };
     let mut claim = Claim::new(Kind::Peer, [when], object)
         .with("process", process.clone())
         .with("place", function)

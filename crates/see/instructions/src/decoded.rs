@@ -3,7 +3,7 @@
 use crate::operand::Operand;
 use crate::registers::Set;
 
-/// What kind of work an instruction is, by what may make it wait.
+/// The kind of work of an instruction, by what may make it wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// Arithmetic, moves between registers, branches.

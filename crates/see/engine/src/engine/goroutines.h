@@ -66,7 +66,7 @@ APART __u64 last_parked_for(void)
 	for (int i = 0; i < 2; i++) {
 		if (bpf_probe_read_user(&found, sizeof(found), (void *)(g + go_status_at[i])))
 			return GO_UNKNOWN;
-		/* A goroutine's number fits no pointer, and what a pointer has instead of a status is no small number. */
+		/* Numbers of goroutines and statuses are small; a pointer in the place of one is large. */
 		__u32 status = found.status & ~GO_SCANNED;
 		if ((status == GO_RUNNING || status == GO_IN_CALL) && found.id && !(found.id >> 40))
 			return GO_REASON + found.wait_reason;

@@ -130,7 +130,7 @@ pub(super) fn is_java_sleep(frame: &str) -> bool {
     begins_with(frame, &["JavaThread::sleep", "java.lang.Thread.sleep"])
 }
 
-/// Whether a function is of a runtime's own threads, or of those that it has no work for.
+/// Whether a function is of a runtime's own threads, or of workers without work.
 pub(super) fn keeps_house(frame: &str) -> bool {
     begins_with(
         frame,

@@ -4,8 +4,8 @@
 
 known="computing|waiting for memory|shared lines|atomic operations|busy waiting|long operations"
 
-# of PART THREADS: runs it, with at least 50 samples whose cause is known or whose code pauses. Where the host keeps the guest waiting, ncpu
-# cannot read a program's symbols in the time that it allows itself, and knows no cause: such a run is repeated.
+# of PART THREADS: runs the part, until 50 samples have a known cause or code that pauses. On a busy host ncpu's reads of a program's symbols
+# time out in the guest, and it knows no cause: such a run is repeated.
 of() {
 	tries=0
 	until

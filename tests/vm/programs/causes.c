@@ -2,7 +2,7 @@
 //
 //   causes PART THREADS SECONDS [CALLS]
 //
-// With CALLS, each thread calls its function so often instead, whatever SECONDS are.
+// With CALLS, each thread calls its function that many times instead, whatever SECONDS are.
 // waits, pauses: they look at a word until it changes; pauses does so with the instruction that CPUs have for that.
 // adds, excludes: they add to one counter, with one instruction, or with an exclusive load and store.
 // divides: they divide. counts: they add up what a register holds. chases: they follow pointers through 64 KiB.

@@ -65,7 +65,7 @@ mod tests {
         code.extend([0xff, 0x25, 0x10, 0, 0, 0]);
         let found = exits(X86_64, &code, 0x1000).expect("instructions");
         assert_eq!(found, Exits { jumps: vec![0x2000], ends: vec![(6, None)], ..Exits::default() });
-        // The immediate of a move is no return: mov $0xc3c3c3c3,%eax; ret
+        // Bytes of a constant look like returns: mov $0xc3c3c3c3,%eax; ret
         let found = exits(X86_64, &[0xb8, 0xc3, 0xc3, 0xc3, 0xc3, 0xc3], 0).expect("instructions");
         assert_eq!(found.returns, [5]);
         assert_eq!(exits(X86_64, &[0x06, 0xc3], 0), None, "no instruction of 64 bits");

@@ -22,7 +22,7 @@ const MAX_JUDGED: u32 = 500;
 const MAX_KEYS: usize = 1 << 13;
 /// Places of a generation: some 600 bytes each.
 const MAX_PLACES: usize = 1 << 12;
-/// Stacks whose class is remembered, in each generation.
+/// Classes of a generation.
 const MAX_CLASSES: usize = 1 << 11;
 /// Stacks with code of a virtual machine that had no names when they were judged: kept, and looked at again at this
 /// interval.

@@ -6,7 +6,7 @@ use ncpu_schema::{InterruptKind, Layer, Microstate, interrupts, threads};
 
 use super::calls::{LIVES, MANY, short_processes};
 use super::claim::{Claim, Kind, Source};
-use super::libraries::{begins_thread, c_name};
+use super::libraries::{begins_thread, c_name, makes_process};
 use super::places::{Most, Place};
 use super::system_calls::{MAPPING, call_of};
 use super::user_locks::grouped;
@@ -152,22 +152,6 @@ fn delivered<'a>(view: &View<'a>) -> Option<(f64, &'a str)> {
 
 /// Beginning of functions of Go's runtime that signal threads.
 const PREEMPTS: &str = "runtime.preempt";
-
-/// Whether a function of a library makes a process of this one.
-fn makes_process(frame: &str) -> bool {
-    let name = c_name(frame).strip_prefix("libc_").unwrap_or(c_name(frame));
-    let known = [
-        "fork",
-        "vfork",
-        "Fork",
-        "clone",
-        "clone3",
-        "clone_internal",
-        "clone_internal_fallback",
-        "posix_spawn",
-    ];
-    known.contains(&name) || ["fork_", "os_fork", "spawni"].iter().any(|start| name.starts_with(start))
-}
 
 /// The sender of a process's signals, its place in the code, and the samples of sending.
 fn sender(view: &View<'_>, process: &str) -> (String, String, Vec<(usize, f64)>) {

@@ -125,6 +125,23 @@ pub(super) fn begins_thread(frame: &str) -> bool {
     name.starts_with("pthread_create") || C.contains(&name) || begins_with(frame, &PATHS)
 }
 
+/// Whether a function of a library makes a process of this one.
+pub(super) fn makes_process(frame: &str) -> bool {
+    const C: [&str; 8] = [
+        "fork",
+        "vfork",
+        "Fork",
+        "clone",
+        "clone3",
+        "clone_internal",
+        "clone_internal_fallback",
+        "posix_spawn",
+    ];
+    let name = c_name(frame);
+    let name = name.strip_prefix("libc_").unwrap_or(name);
+    C.contains(&name) || ["fork_", "os_fork", "spawni"].iter().any(|start| name.starts_with(start))
+}
+
 /// Whether a function of Java sleeps for a time, in a futex.
 pub(super) fn is_java_sleep(frame: &str) -> bool {
     begins_with(frame, &["JavaThread::sleep", "java.lang.Thread.sleep"])
@@ -140,14 +157,13 @@ pub(super) fn keeps_house(frame: &str) -> bool {
 
 /// Whether a function is of a library by which threads wait.
 pub(super) fn waits(frame: &str) -> bool {
-    const PATHS: [&str; 23] = [
+    const PATHS: [&str; 22] = [
         "std::sync::condvar",
         "std::sync::poison::condvar",
         "std::sync::nonpoison::condvar",
         "std::sys::sync::condvar",
         "std::condition_variable",
         "std::_V2::condition_variable",
-        "parking_lot",
         "tokio::sync::",
         "ObjectSynchronizer::",
         "ObjectMonitor::",
@@ -165,8 +181,7 @@ pub(super) fn waits(frame: &str) -> bool {
         "jdk.internal.misc.Unsafe.park",
         "sun.misc.Unsafe.park",
     ];
-    const C: [&str; 6] =
-        ["syscall", "JVM_MonitorWait", "futex_wait", "sem_wait", "sem_timedwait", "sem_clockwait"];
+    const C: [&str; 4] = ["JVM_MonitorWait", "sem_wait", "sem_timedwait", "sem_clockwait"];
     let name = c_name(frame);
     frame.starts_with('[')
         || frame.starts_with("__")

@@ -504,6 +504,11 @@ const READS: [&str; 5] = ["read", "pread64", "readv", "preadv", "preadv2"];
 const SUBMITS: &str = "io_submit";
 const CACHED: [&str; 3] = ["filemap_get_pages", "filemap_read", "generic_file_buffered_read"];
 
+/// Whether a call waits for data to be read.
+fn is_read(call: &str) -> bool {
+    READS.contains(&call) || call == SUBMITS
+}
+
 /// Functions of the kernel by which a write waits for the device.
 const UNTIL_WRITTEN: [&str; 7] = [
     "vfs_fsync_range",
@@ -591,8 +596,7 @@ impl ForDevice {
 
 /// Reads that wait for a device one after another.
 fn reads(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
-    let reads = |call: &&str| READS.contains(call) || *call == SUBMITS;
-    let of = ForDevice::find(view, slept, |s| of_device(s).filter(reads), LEAST)?;
+    let of = ForDevice::find(view, slept, |s| of_device(s).filter(|call| is_read(call)), LEAST)?;
     let each = length(of.seconds / of.count.max(1.0));
     const FROM_DEVICE: [&str; 6] = [
         "iomap_dio_rw",
@@ -837,12 +841,7 @@ fn messages(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
 
 /// Waits until data is on a device.
 fn syncs(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
-    let of = ForDevice::find(
-        view,
-        slept,
-        |s| of_device(s).filter(|call| !READS.contains(call) && *call != SUBMITS),
-        0.05,
-    )?;
+    let of = ForDevice::find(view, slept, |s| of_device(s).filter(|call| !is_read(call)), 0.05)?;
     let mut claim = of.claim(view, When::Sync, "sync");
     for (at, sample) in view.samples.iter().enumerate() {
         if call_of(sample).is_some_and(|call| SYNC.contains(&call)) {

@@ -114,6 +114,31 @@ fn threads_that_switch_all_the_time_are_followed_in_windows_unless_all_are_asked
     assert!((count - waits).abs() < 0.02 * waits + 50.0, "{count} of {waits} waits");
 }
 
+/// Windows as they are where following all sleeps costs too much.
+fn seldom(config: &mut Config) {
+    config.probes = Probes::Auto;
+    config.switch_windows = Some([5, 200].map(Duration::from_millis));
+}
+
+#[test]
+fn sleeps_between_windows_are_those_of_their_place_and_not_of_the_lock_waited_for_before() {
+    let Some(_one) = allowed() else { return };
+    let own = Own::new();
+    let seen = observe(&part("wait_and_nap"), seldom);
+    assert_sums(&seen);
+    assert!(noted(&seen), "{:#?}", seen.notes);
+    let [waits, waited, napped, _] = own.sums();
+    let [lck, slp] = ["LCK", "SLP"].map(|column| state(&seen, column));
+    let said = format!("LCK {lck} s of {waited} in {waits} waits, SLP {slp} s of {napped}");
+    eprintln!("{said}");
+    if waits < 300.0 {
+        return eprintln!("skipped: the threads hardly met for the lock");
+    }
+    // The first waits are over before it is known that they are for a lock.
+    let room = 0.02 * (waited + napped);
+    assert!((lck - waited).abs() < 0.2 * waited + room && (slp - napped).abs() < room + 0.2 * waited, "{said}");
+}
+
 /// Programs that are observed: this test's executable plays them.
 mod parts {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -196,6 +221,55 @@ mod parts {
                     .spawn_scoped(scope, move || play(me))
                     .unwrap()
             };
+            let threads = [0, 1].map(spawn);
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        std::fs::write(std::env::var_os("NCPU_TEST_OWN").unwrap(), own).unwrap();
+    }
+    /// Two threads take a lock that a third holds most of the time, and sleep longer after it.
+    #[test]
+    #[ignore = "a part played under observation"]
+    fn wait_and_nap() {
+        struct Lock(std::cell::UnsafeCell<libc::pthread_mutex_t>);
+        // SAFETY: made for threads.
+        unsafe impl Sync for Lock {}
+        static LOCK: Lock = Lock(std::cell::UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
+        // SAFETY, here and below: a mutex that is never moved, unlocked by the thread that has locked it.
+        let lock = || assert_eq!(unsafe { libc::pthread_mutex_lock(LOCK.0.get()) }, 0);
+        let unlock = || assert_eq!(unsafe { libc::pthread_mutex_unlock(LOCK.0.get()) }, 0);
+        let until = Instant::now() + Duration::from_millis(3000);
+        // Time off CPU, but for that on run queues.
+        let asleep = |part: &dyn Fn()| {
+            let (began, before) = (Instant::now(), schedstat());
+            part();
+            let after = schedstat();
+            began.elapsed().as_secs_f64() - (after[0] - before[0]) - (after[1] - before[1])
+        };
+        let waker = || {
+            let [mut waits, mut waited, mut napped] = [0.0; 3];
+            while Instant::now() < until {
+                let ns = asleep(&|| {
+                    lock();
+                    unlock();
+                });
+                waits += f64::from(ns > 20e-6);
+                waited += ns;
+                napped += asleep(&|| std::thread::sleep(Duration::from_millis(5)));
+            }
+            format!("{waits} {waited} {napped} 0\n")
+        };
+        let own: String = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while Instant::now() < until {
+                    lock();
+                    let held = Instant::now();
+                    while held.elapsed() < Duration::from_micros(500) {}
+                    unlock();
+                    std::thread::sleep(Duration::from_micros(20));
+                }
+            });
+            let spawn =
+                |_| std::thread::Builder::new().name("waker".into()).spawn_scoped(scope, waker).unwrap();
             let threads = [0, 1].map(spawn);
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });

@@ -177,6 +177,7 @@ struct cpu_slot {
 	__u64 asked;		/* ns, when the futexes below began to be counted */
 	__u64 asks;		/* futexes handed over to be judged */
 	__u64 woke;		/* ns, when user space was woken last for one */
+	__u64 new_place;	/* ns, when a sleep was followed because its place was not known */
 	__u64 asked_again;	/* ns, when one that has been judged was handed over again */
 	__u64 drop_lock;	/* lock table full */
 	__u64 drop_nest;	/* locks or interrupts nested deeper than the tables */

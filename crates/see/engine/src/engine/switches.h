@@ -165,12 +165,77 @@ static __always_inline bool sleeps_often(struct task_rec *r, __u32 state, __u64 
 	/* What a request waits for is always followed. */
 	if (cfg_requests && r->serves)
 		return false;
-	return now - r->slept < LONG_SLEEP && state & TASK_INTERRUPTIBLE && !r->nlocks && !in_user(r) && r->like_wait;
+	return now - r->slept < LONG_SLEEP && state & TASK_INTERRUPTIBLE && !r->nlocks && !in_user(r) &&
+	       r->places[MASK(r->last_place, 3)].place;
 }
 
-/* Such a thread is taken to sleep for what it slept for when it was followed last: a sleep that was chosen by chance. */
-static __always_inline void pass_over(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u64 now)
+/*
+ * The place of a sleep that begins: its call, what that is for, and how deep the stack is. Threads that take a lock of the same
+ * condition in two ways do so at different depths. Never 0.
+ */
+static __always_inline __u32 sleep_place(struct task_struct *p)
 {
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
+
+	/* The registers of a kernel thread are no call's. */
+	if (p->flags & PF_KTHREAD)
+		return 1;
+	__u64 hash = (((call_number(regs) * SPREAD) ^ ARG0(regs)) * SPREAD ^ regs->sp) * SPREAD;
+	return hash >> 32 | 1;
+}
+
+/* Which of the thread's places that is; -1: none, or one that was forgotten. */
+APART int known_place(struct task_rec *r, __u32 place)
+{
+	if (!r)
+		return -1;
+	for (int i = 0; i < SLEEP_PLACES; i++)
+		if (r->places[i].place == place)
+			return i;
+	return -1;
+}
+
+/* A sleep that begins there is followed. */
+APART int learn_place(struct task_rec *r, __u32 place, __u32 wait, __u32 state)
+{
+	int i = known_place(r, place);
+
+	if (!r)
+		return 0;
+	if (i < 0)
+		i = r->new_place++;
+	i = MASK(i, 3);
+	r->places[i].place = place;
+	r->places[i].wait = wait;
+	r->places[i].state = state;
+	r->last_place = i;
+	return 0;
+}
+
+#define NEW_PLACE 500000 /* ns; on a CPU, a sleep at a place that is not known is followed for certain once in this time */
+
+/*
+ * For how many sleeps one that begins now is to stand, by the place it is at; 0: it is passed over. Where a thread sleeps at
+ * more places than are remembered, not all are looked into.
+ */
+static __always_inline __u32 stands_for(struct cpu_slot *s, struct task_rec *r, int known, __u32 mask, __u64 now)
+{
+	if (known < 0 && now - s->new_place > NEW_PLACE) {
+		s->new_place = now;
+		return 1;
+	}
+	return throw_dice(s, mask) ? 0 : mask + 1;
+}
+
+/*
+ * Such a thread is taken to sleep for what it slept for when it was followed at this place last: a sleep that was chosen by
+ * chance. Another place would not do: a lock that is waited for often and for a short time would stand for long sleeps.
+ */
+static __always_inline void pass_over(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, int known, __u64 now)
+{
+	struct sleep_place *like = &r->places[MASK(known < 0 ? r->last_place : known, 3)];
+	__u32 wait = like->wait;
+
 	r->on_cpu = 0;
 	r->vcx++;
 	r->futex = 0;
@@ -179,9 +244,9 @@ static __always_inline void pass_over(struct cpu_slot *s, struct task_struct *p,
 	r->call = -1;
 	r->stands = 0;
 	r->slept = now;
-	micro(r, MASK(r->like_state, 7), now);
+	micro(r, MASK(like->state, 7), now);
 	passed_over(r, p);
-	begin_wait(s, r, MASK(r->like_wait, 7));
+	begin_wait(s, r, MASK(wait, 7));
 }
 
 static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_struct *p, struct task_rec *r,
@@ -201,14 +266,16 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		begin_wait(s, r, WAIT_RUNQ);
 		return;
 	}
-	__u32 mask = wakes_off ? pass_mask : 0;
+	__u32 mask = wakes_off ? pass_mask : 0, place = pass_mask ? sleep_place(p) : 0;
 	r->stands = 1;
 	if (mask && sleeps_often(r, state, now)) {
-		if (throw_dice(s, mask)) {
-			pass_over(s, p, r, now);
+		int known = known_place(r, place);
+		__u32 stands = stands_for(s, r, known, mask, now);
+		if (!stands) {
+			pass_over(s, p, r, known, now);
 			return;
 		}
-		r->stands = mask + 1;
+		r->stands = stands;
 	}
 	__u64 woken_in = r->woken_in; /* in the sleep before this one */
 	r->woken_in = 0;
@@ -249,10 +316,8 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	}
 	micro(r, next, now);
 	begin_wait(s, r, wait);
-	if (state & TASK_INTERRUPTIBLE) {
-		r->like_state = next;
-		r->like_wait = wait;
-	}
+	if (place && state & TASK_INTERRUPTIBLE)
+		learn_place(r, place, wait, next);
 	if (r->futex || sleeps_first(r))
 		blamed_sleepers[MASK(p->pid, 4095)] = 1;
 	if (r->target)

@@ -28,6 +28,15 @@ enum serves {
 	SERVES_READ,	/* a request that it has read itself */
 };
 
+#define SLEEP_PLACES 4 /* masked by 3 */
+
+/* Where a thread has slept, and what it slept for there when it was followed last. */
+struct sleep_place {
+	__u32 place;	/* 0: none yet */
+	__u8 wait;	/* enum wait */
+	__u8 state;	/* enum micro */
+};
+
 /*
  * Whoever wakes a thread writes its record on a CPU of its own, so what wake-ups look at lies together: the first 56 bytes share a
  * line with the word by which the kernel finds the record, and `micro` has the next.
@@ -56,7 +65,9 @@ struct task_rec {
 	__u64 spin;
 	__u64 vcx, icx;
 	__u64 slept;		/* ns, when it fell asleep last */
-	__u8 like_wait, like_state; /* enum wait and enum micro of its last sleep that was followed */
+	struct sleep_place places[SLEEP_PLACES];
+	__u8 last_place;	/* of its last sleep that was followed */
+	__u8 new_place;		/* the next to be overwritten */
 	__u64 scl, sig;
 	__u64 minf, majf;	/* the kernel's counts of its faults when the record was made */
 	__u64 faults;		/* traced */

@@ -180,12 +180,12 @@ static __always_inline __u32 sleep_place(struct task_struct *p)
 	/* The registers of a kernel thread are no call's. */
 	if (p->flags & PF_KTHREAD)
 		return 1;
-	__u64 hash = (((call_number(regs) * SPREAD) ^ ARG0(regs)) * SPREAD ^ regs->sp) * SPREAD;
+	__u64 hash = ((regs->sp + call_number(regs)) * SPREAD ^ ARG0(regs)) * SPREAD;
+
 	return hash >> 32 | 1;
 }
 
-/* Which of the thread's places that is; -1: none, or one that was forgotten. */
-APART int known_place(struct task_rec *r, __u32 place)
+APART int find_place(struct task_rec *r, __u32 place)
 {
 	if (!r)
 		return -1;
@@ -195,10 +195,18 @@ APART int known_place(struct task_rec *r, __u32 place)
 	return -1;
 }
 
+/* Which of the thread's places that is; -1: none, or one that was forgotten. */
+static __always_inline int known_place(struct task_rec *r, __u32 place)
+{
+	__u32 last = MASK(r->last_place, 3);
+
+	return r->places[last].place == place ? (int)last : find_place(r, place);
+}
+
 /* A sleep that begins there is followed. */
 APART int learn_place(struct task_rec *r, __u32 place, __u32 wait, __u32 state)
 {
-	int i = known_place(r, place);
+	int i = find_place(r, place);
 
 	if (!r)
 		return 0;

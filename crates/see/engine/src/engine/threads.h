@@ -62,12 +62,13 @@ struct task_rec {
 	__u8 io_process;	/* while it sleeps until requests are done: its process's row in io_processes + 1 */
 	__u8 latches;		/* of PostgreSQL, which waits for its locks in epoll_wait */
 	__u64 micro[MICRO_N];
-	__u64 spin;
+	/* What a thread that falls asleep looks at and changes lies in a line. */
 	__u64 vcx, icx;
 	__u64 slept;		/* ns, when it fell asleep last */
 	struct sleep_place places[SLEEP_PLACES];
 	__u8 last_place;	/* of its last sleep that was followed */
 	__u8 new_place;		/* the next to be overwritten */
+	__u64 spin;
 	__u64 scl, sig;
 	__u64 minf, majf;	/* the kernel's counts of its faults when the record was made */
 	__u64 faults;		/* traced */

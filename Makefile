@@ -18,7 +18,7 @@ LOGGER := target/workloads/logger
 # Observing the kernel needs root; building does not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: docs prose release rpm deb tarball test-packages all build web page static static-guest run test test-quiet test-repeat cases test-python wheel test-vm test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions mutants check-aarch64 static-arm64 test-vm-arm64 kernels
+.PHONY: docs prose release rpm deb tarball test-packages all build web page static static-guest run test test-quiet test-repeat cases test-python wheel test-vm test-web test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions mutants check-aarch64 static-arm64 test-vm-arm64 kernels
 .PHONY: install install-lib clean tools test-tools vm-tools schema
 all: build man completions
 
@@ -85,6 +85,11 @@ test: tools test-tools
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	CARGO="$(CARGO)" .ci/test
+	web/test || [ $$? = 77 ]
+
+# The page's tests, in TypeScript; those of the server are in crates/show/serve.
+test-web:
+	web/test
 
 # The tests of known answers, one after another with nothing beside; `make test` runs them last.
 test-quiet: tools test-tools

@@ -368,6 +368,25 @@ mod tests {
         assert_eq!(parse(&serde_json::to_string(&manifest).unwrap()).unwrap(), manifest);
     }
 
+    /// `printf 'ncpu machine 0123456789abcdef0123456789abcdef' | sha256sum | cut -c 1-32`
+    #[test]
+    fn the_machine_is_a_digest_of_a_complete_id() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("machine-id");
+        let of = |text: &str| {
+            fs::write(&path, text).unwrap();
+            machine(&path)
+        };
+        let digest = Some("9d4adfd2986e24244ed939f00afca04c".to_string());
+        assert_eq!(of("0123456789abcdef0123456789abcdef\n"), digest);
+        for incomplete in
+            ["", "uninitialized\n", "0123456789abcdef0123456789abcde", "0123456789abcdef0123456789abcdeg"]
+        {
+            assert_eq!(of(incomplete), None, "{incomplete}");
+        }
+        assert_eq!(machine(&dir.path().join("none")), None);
+    }
+
     #[test]
     fn notes_are_bounded() {
         let mut manifest = Manifest::new(Purpose::Run, 2, vec![], 1.0);

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ncpu_record::{Error, Manifest, Recording, Writer, recover_stream};
+use ncpu_record::{Error, Manifest, Opened, Recording, Writer, recover_stream};
 use ncpu_table::{Column, Kind, Table, Unit};
 use proptest::prelude::*;
 
@@ -300,6 +300,66 @@ fn a_stream_cut_at_any_byte_gives_its_whole_intervals() {
         }
     }
     assert_eq!(seen, [true; 4]);
+}
+
+/// A stream of Arrow's own writer ends with a marker, which this crate's streams lack until they are closed.
+#[test]
+fn a_stream_that_was_closed_is_whole_and_nothing_follows_it() {
+    let table = cpus(7);
+    let mut stream = Vec::new();
+    let mut writer = arrow_ipc::writer::StreamWriter::try_new(&mut stream, &table.batch().schema()).unwrap();
+    writer.write(table.batch()).unwrap();
+    writer.write(table.batch()).unwrap();
+    let before = writer.get_ref().len();
+    writer.finish().unwrap();
+    drop(writer);
+    let marker = stream.len() - before;
+    let found = recover_stream(&stream).unwrap().unwrap();
+    assert_eq!((found.batches.len(), found.dropped, found.why), (2, 0, None));
+
+    let behind = [&stream[..], b"more"].concat();
+    let found = recover_stream(&behind).unwrap().unwrap();
+    assert_eq!((found.batches.len(), found.dropped), (2, marker + 4));
+    assert!(found.why.unwrap().contains("behind the end"));
+    // Zeros are blocks that were lost only if nothing follows them.
+    for (last, why) in [(0, "never reached the disk"), (1, "does not begin with ffffffff")] {
+        let lost = [&stream[..before], &[0; 4000], &[last]].concat();
+        let found = recover_stream(&lost).unwrap().unwrap();
+        assert_eq!((found.batches.len(), found.dropped), (2, 4001));
+        assert!(found.why.unwrap().contains(why));
+    }
+}
+
+/// Of many recordings only the tables that are asked for are read.
+#[test]
+fn tables_that_are_not_selected_are_not_read() {
+    let (_home, dir) = place();
+    finished(&dir);
+    fs::write(dir.join("cpus.parquet"), "damaged").unwrap();
+    fs::write(dir.join("of-others"), "").unwrap();
+    fails(Recording::open(&dir), &["cpus.parquet is damaged"]);
+    let some = Opened::open(&dir).unwrap().tables(Some(&[("locks", &["lock"])])).unwrap();
+    assert_eq!(some.tables.keys().collect::<Vec<_>>(), ["locks"]);
+    assert_eq!(
+        (some.tables["locks"].text(0, "lock"), some.tables["locks"].columns().len()),
+        (Some("pcf"), 1)
+    );
+    assert!(some.notes.is_empty(), "{:?}", some.notes);
+    fails(Opened::open(&dir).unwrap().tables(Some(&[("cpus", &["cpu"])])), &["cpus.parquet is damaged"]);
+}
+
+#[test]
+fn a_manifest_is_read_alone_and_its_absence_is_named() {
+    let (_home, dir) = place();
+    fails(Manifest::read(&dir), &["x.ncpu", "No such file"]);
+    fs::write(&dir, "").unwrap();
+    assert!(matches!(Manifest::read(&dir), Err(Error::NotARecording(path)) if path == dir));
+    fs::remove_file(&dir).unwrap();
+    fs::create_dir(&dir).unwrap();
+    assert!(matches!(Manifest::read(&dir), Err(Error::NotARecording(path)) if path == dir));
+    fs::remove_dir(&dir).unwrap();
+    finished(&dir);
+    assert_eq!(Manifest::read(&dir).unwrap(), Recording::open(&dir).unwrap().manifest);
 }
 
 proptest! {

@@ -577,6 +577,47 @@ mod tests {
     }
 
     #[test]
+    fn numbers_added_are_floats_however_their_column_is_declared() {
+        let t = table().with_numbers(Column::count("calls", ""), &[Some(0.5); 3], "t").unwrap();
+        assert_eq!(
+            (t.columns()[2].ty, t.number(1, "calls"), t.int(1, "calls")),
+            (Type::Float, Some(0.5), None)
+        );
+        let t = table().with_text(Column::count("calls", ""), |_| Some("few".into())).unwrap();
+        assert_eq!((t.columns()[4].ty, t.text(1, "calls")), (Type::Text, Some("few")));
+    }
+
+    /// A count, a time and an identifier; then each of their impossible values in turn.
+    #[test]
+    fn impossible_numbers_become_null_and_are_counted() {
+        let columns = [
+            Column::count("calls", ""),
+            Column::float("t", Unit::Seconds, Kind::Time, ""),
+            Column::id("address", ""),
+        ];
+        let (most, above) = (9_000_000_000_000_000, 9_000_000_000_000_001);
+        let mut out = Table::builder("x", &columns);
+        out.row().int(most).float(9e15).int(u64::MAX);
+        out.row().int(above).float(-9e15).int(above);
+        out.row().int(u64::MAX).float(9.1e15).int(0);
+        out.row().null().float(f64::NAN);
+        out.row().int(3).float(f64::NEG_INFINITY).int(1);
+        let (t, replaced) = out.finish().possible().unwrap();
+        let calls: Vec<_> = (0..5).map(|r| t.int(r, "calls")).collect();
+        assert_eq!(calls, [Some(most), None, None, None, Some(3)]);
+        let times: Vec<_> = (0..5).map(|r| t.number(r, "t")).collect();
+        assert_eq!(times, [Some(9e15), Some(-9e15), None, None, None]);
+        let addresses: Vec<_> = (0..5).map(|r| t.int(r, "address")).collect();
+        assert_eq!(
+            addresses,
+            [Some(u64::MAX), Some(above), Some(0), None, Some(1)],
+            "no sum is made of them"
+        );
+        assert_eq!(replaced, 5);
+        assert_eq!(table().possible().unwrap(), (table(), 0));
+    }
+
+    #[test]
     fn columns_that_a_table_lacks_are_null_and_its_own_follow() {
         let t = table().project(&["count", "name"]).unwrap();
         let all = t.with_columns(&columns()[..3]).unwrap();

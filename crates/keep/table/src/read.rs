@@ -295,6 +295,44 @@ mod tests {
         assert!(e.contains("column `many`"), "{e}");
     }
 
+    /// Another writer's pages of both versions, and several row groups.
+    #[test]
+    fn pages_and_groups_of_another_writer() {
+        use ::parquet::arrow::ArrowWriter;
+        use ::parquet::file::properties::{WriterProperties, WriterVersion};
+        use arrow_array::{ArrayRef, StringArray, UInt64Array};
+        let names: Vec<Option<String>> = (0..100).map(|i| (i % 7 > 0).then(|| format!("name {i}"))).collect();
+        let counts: Vec<u64> = (0..100).map(|i| i * i).collect();
+        let columns: [(&str, ArrayRef); 2] = [
+            ("name", Arc::new(StringArray::from(names.clone()))),
+            ("count", Arc::new(UInt64Array::from(counts.clone()))),
+        ];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
+            // Pages of the second version have levels outside of what is compressed.
+            let properties = WriterProperties::builder()
+                .set_writer_version(version)
+                .set_max_row_group_row_count(Some(40))
+                .build();
+            let mut file = Vec::new();
+            let mut writer = ArrowWriter::try_new(&mut file, batch.schema(), Some(properties)).unwrap();
+            writer.write(&batch).unwrap();
+            writer.close().unwrap();
+            let whole = read(&file).unwrap();
+            let groups = crate::ParquetGroups::open("x", file).unwrap().take(10);
+            let groups: Vec<Table> = groups.map(Result::unwrap).collect();
+            let rows: Vec<usize> = groups.iter().map(Table::num_rows).collect();
+            assert_eq!(rows, [40, 40, 20], "{version:?}");
+            for (at, table, row) in (0..100).map(|at| (at, &groups[at / 40], at % 40)) {
+                assert_eq!(
+                    (table.text(row, "name"), table.int(row, "count")),
+                    (names[at].as_deref(), Some(counts[at]))
+                );
+                assert_eq!(whole.text(at, "name"), names[at].as_deref());
+            }
+        }
+    }
+
     #[test]
     fn what_is_no_table_is_told_by_name() {
         for bytes in

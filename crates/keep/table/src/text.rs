@@ -148,7 +148,7 @@ fn squeeze(widths: &mut [usize], columns: &[Column], width: usize, gap: usize) {
             Some(c) if widths[c] > MIN_TEXT => {
                 // Down to the next widest first, so that two long columns are shortened equally.
                 let next = (0..widths.len())
-                    .filter(|&d| d != c && columns[d].ty == Type::Text && widths[d] < widths[c])
+                    .filter(|&d| d != c && columns[d].ty == Type::Text)
                     .map(|d| widths[d])
                     .max()
                     .unwrap_or(MIN_TEXT)
@@ -254,6 +254,36 @@ mod tests {
         let lengths: Vec<usize> = text.lines().map(str::len).collect();
         assert!(text.contains(&"x".repeat(3_000)), "nothing is cut");
         assert!(lengths[0] < 500 && lengths[2] < 500, "{lengths:?}");
+    }
+
+    proptest::proptest! {
+        /// Only texts are narrowed, the widest first, none below the least, and no more than the line needs.
+        #[test]
+        fn texts_are_narrowed_evenly_and_no_more_than_necessary(
+            before in proptest::collection::vec((proptest::bool::ANY, 1usize..60), 1..6),
+            width in 0usize..200,
+            gap in 1usize..4,
+        ) {
+            let columns: Vec<Column> = before.iter()
+                .map(|(text, _)| if *text { Column::text("a", "") } else { Column::count("a", "") })
+                .collect();
+            let line = |widths: &[usize]| widths.iter().sum::<usize>() + gap * (widths.len() - 1);
+            let whole: Vec<usize> = before.iter().map(|(_, width)| *width).collect();
+            let mut widths = whole.clone();
+            squeeze(&mut widths, &columns, width, gap);
+            let narrowed = (0..widths.len()).filter(|&c| widths[c] != whole[c]).collect::<Vec<_>>();
+            for &c in &narrowed {
+                assert!(before[c].0 && widths[c] >= MIN_TEXT && widths[c] < whole[c], "{whole:?} {widths:?}");
+                let wider = (0..widths.len()).filter(|&d| before[d].0 && widths[d] > widths[c] + 1);
+                assert_eq!(wider.count(), 0, "{whole:?} {widths:?}: a wider one was spared");
+            }
+            let could = |c: usize| before[c].0 && widths[c] > MIN_TEXT;
+            match line(&widths).cmp(&width) {
+                std::cmp::Ordering::Greater => assert!(!(0..widths.len()).any(could), "{whole:?} {widths:?}"),
+                std::cmp::Ordering::Less => assert!(narrowed.is_empty(), "{whole:?} {widths:?}"),
+                std::cmp::Ordering::Equal => {}
+            }
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ LOGGER := target/workloads/logger
 # Observing the kernel needs root; building does not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: docs prose release rpm deb tarball test-packages all build web page static static-guest run test test-quiet test-repeat cases test-python wheel test-vm test-web test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions mutants check-aarch64 static-arm64 test-vm-arm64 kernels
+.PHONY: docs prose release rpm deb tarball test-packages all build web page static static-guest run test test-quiet test-repeat cases test-python wheel test-vm test-web test-deep fuzz transcripts bench bench-primitives bench-timers foresee-check man completions coverage mutants check-aarch64 static-arm64 test-vm-arm64 kernels
 .PHONY: install install-lib clean tools test-tools vm-tools schema
 all: build man completions
 
@@ -160,6 +160,11 @@ foresee-check:
 	$(CARGO) build --release --locked -p ncpu-foresee-check
 	target/release/foresee-check documents
 	target/release/foresee-check curves crates/foresee/foresee-check/sets
+
+# Which lines and branches the tests execute, by crate; CRATES="table record" looks at these alone. Builds all anew in target/coverage.
+CRATES ?=
+coverage: tools test-tools
+	CARGO="$(CARGO)" .ci/coverage $(CRATES)
 
 # Mutation tests of a part of a crate: changes of its code that no test notices. CONTRIBUTING.md has the rates.
 CRATE ?= schema

@@ -339,6 +339,27 @@ fn the_file_s_elapsed_time_is_right() {
     noted(&file, "the file says 10.135 s; --elapsed 99 is not used");
 }
 
+/// Seconds given by hand are rounded: one in a hundred is no contradiction.
+#[test]
+fn an_elapsed_time_given_beside_the_files_may_be_rounded() {
+    let notes = |given| import(&data("blog-nsec"), 256, Some(given)).unwrap().notes;
+    for (given, contradicts) in [(10.0, true), (10.04, false), (10.2, false), (10.3, true)] {
+        let said = notes(given).iter().any(|note| note.contains("is not used"));
+        assert_eq!(said, contradicts, "{given}: {:?}", notes(given));
+    }
+}
+
+/// Only a number with a point, at the third place or later, ends the names of lock and caller.
+#[test]
+fn names_with_blanks_points_and_numbers_in_parsable_output() {
+    let lines = "0 5 pool 7 of a.b caller.part+0x4 0.000000 100\n0 6 1.5 2.5 0.000000 100\n";
+    let file = parse(lines.as_bytes(), Path::new("x.out"), 8, Some(1.0)).unwrap();
+    let rows: Vec<_> = utils(&file).into_iter().map(|(_, lock, caller)| (lock, caller)).collect();
+    let name = |lock: &str, caller: &str| (lock.to_string(), caller.to_string());
+    assert!(rows.contains(&name("pool 7 of a.b", "caller.part+0x4")), "{rows:?}");
+    assert!(rows.contains(&name("1.5", "2.5")), "{rows:?}");
+}
+
 #[test]
 fn more_than_all_cpus_is_doubted() {
     noted(&read("blog-kWP", 2), "is -n right?");
@@ -377,6 +398,8 @@ fn bad_lines_say_file_line_and_what_was_expected() {
         (format!("{head}{columns}       512 |@@@   5\n"), 4, "a row before its histogram"),
         (format!("{head}{columns}{row}\x1b[2J\n"), 5, "text without control characters"),
         ("Elapsed time: soon\n".into(), 1, "`Elapsed time: S seconds.`"),
+        ("Elapsed time: 0.00 seconds.\n".into(), 1, "`Elapsed time: S seconds.`, above 0"),
+        ("Elapsed time: inf seconds.\n".into(), 1, "`Elapsed time: S seconds.`, above 0"),
         ("Elapsed time: 1.00 seconds.\nTotal%  Count   Time/ms  Lock  Caller\n".into(), 2, "`-- EVENT`"),
         (
             "-- Spin mutex spin\n 51.63  585505 321201.06 ffff\n".into(),

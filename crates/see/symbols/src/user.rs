@@ -1,9 +1,7 @@
 //! Names of user code, by file and offset, so that the process need not be alive.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Write;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,6 +19,12 @@ use crate::maps::ProcMaps;
 use crate::recent::Recent;
 use crate::table::{Table, TooMany, What};
 
+mod code;
+mod copy;
+
+pub use code::{CodeKey, CodePlace, made_code};
+use copy::{MAX_LINES, private_copy};
+
 /// The most files with cached symbols, and of Go programs; each holds a descriptor.
 const MAX_FILES: usize = 128;
 /// The most files with known segments.
@@ -34,18 +38,6 @@ const MAX_NAME_BYTES: usize = 4 << 20;
 const MAX_GENERATED_BYTES: usize = 16 << 20;
 /// The time before a file that could not be opened is tried again.
 const AGAIN: Duration = Duration::from_secs(10);
-/// The most bytes of all files with debug information that lines are read from, and of a file's compressed
-/// contents.
-const MAX_LINES: u64 = 512 << 20;
-/// The most bytes of the lines of one unit, each of which may become a row of 32 bytes, and of all its
-/// compressed lines.
-const MAX_LINES_OF_UNIT: u64 = 4 << 20;
-const MAX_COMPRESSED_LINES: u64 = 16 << 20;
-/// The most units of a file.
-const MAX_UNITS: usize = 1 << 16;
-/// The most sections of such a file, and bytes of their names.
-const MAX_SECTIONS: usize = 1 << 12;
-const MAX_SECTION_NAME: usize = 200;
 /// Bytes of cached symbols; the most recently used ones may exceed it.
 const KEPT: usize = 8 << 20;
 /// The most files with too many symbols that are reported.
@@ -87,51 +79,6 @@ pub struct User {
     unknown: Arc<str>,
     /// Files with more symbols than the limit.
     too_large: BTreeMap<PathBuf, u64>,
-}
-
-/// The most bytes of a function that is decoded from its beginning.
-const MAX_CODE: u64 = 64 << 10;
-/// Code without symbols is read in pages of this size, with this many bytes before and after in which to find
-/// instructions.
-const CODE_PAGE: u64 = 4 << 10;
-const LEAD_IN: u64 = 128;
-const LEAD_OUT: u64 = 16;
-
-/// The place of code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CodePlace {
-    /// Its identity.
-    pub key: CodeKey,
-    /// Whether it begins with an instruction.
-    pub whole: bool,
-    /// Its address in the process.
-    pub address: u64,
-    /// Bytes.
-    pub length: u64,
-    /// The number of the processor that it is for (`e_machine` of the file); `None`: code made at run time, for this one.
-    pub machine: Option<u16>,
-}
-
-/// The identity of code: equal for all processes that map a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum CodeKey {
-    /// A file by its number in the maps, and an offset in it.
-    File(u32, u64),
-    /// A process and an address.
-    Memory(u32, u64),
-}
-
-/// The place of code generated at run time: the page around `addr`. `None` for code of a file.
-pub fn made_code(maps: &ProcMaps, tgid: u32, addr: u64) -> Option<CodePlace> {
-    let (file, _) = maps.find(tgid, addr)?;
-    maps.file(file).path.is_none().then(|| page_of(tgid, addr))
-}
-
-/// The page around an address of code without a file.
-fn page_of(tgid: u32, addr: u64) -> CodePlace {
-    let address = (addr & !(CODE_PAGE - 1)).saturating_sub(LEAD_IN);
-    let length = LEAD_IN + CODE_PAGE + LEAD_OUT;
-    CodePlace { key: CodeKey::Memory(tgid, address), whole: false, address, length, machine: None }
 }
 
 /// The name of an address.
@@ -298,48 +245,6 @@ impl User {
             });
         }
         None
-    }
-
-    /// The place of the code around `addr` of a process: its function, if symbols define it, otherwise its
-    /// page.
-    pub fn code_place(&mut self, maps: &ProcMaps, tgid: u32, addr: u64) -> Option<CodePlace> {
-        let (file, offset) = maps.find(tgid, addr)?;
-        if maps.file(file).path.is_none() {
-            return Some(page_of(tgid, addr));
-        }
-        let program = self.program(maps, file)?;
-        let address = program.segments.address(offset)?;
-        let machine = Some(program.segments.machine());
-        let table = self.symbols(maps, file, What::Functions).ok()?;
-        let range = table.and_then(|table| table.range(address)).filter(|r| r.end - r.start <= MAX_CODE);
-        self.trim();
-        let (whole, begin, length) = match range {
-            Some(range) => (true, offset.checked_sub(address - range.start)?, range.end - range.start),
-            None => {
-                let page = offset & !(CODE_PAGE - 1);
-                let begin = page.saturating_sub(LEAD_IN);
-                (false, begin, page - begin + CODE_PAGE + LEAD_OUT)
-            }
-        };
-        let address = addr.wrapping_sub(offset - begin);
-        Some(CodePlace { key: CodeKey::File(file, begin), whole, address, length, machine })
-    }
-
-    /// The available bytes of code; those in memory while the process lives.
-    pub fn code_bytes(&self, maps: &ProcMaps, place: &CodePlace) -> Option<Vec<u8>> {
-        let (source, begin) = match place.key {
-            CodeKey::File(file, begin) => (maps.source(file)?, begin),
-            CodeKey::Memory(tgid, address) => (maps.memory(tgid)?, address),
-        };
-        if !source.may_read() {
-            return None;
-        }
-        let begun = Instant::now();
-        let mut bytes = vec![0; usize::try_from(place.length.min(MAX_CODE)).ok()?];
-        let got = source.read_at(&mut bytes, begin);
-        source.charge(begun.elapsed());
-        bytes.truncate(got.ok()?);
-        Some(bytes)
     }
 
     /// The source line of `addr`, as `file.c:12`; `None` without debug information.
@@ -615,258 +520,5 @@ impl Program {
     }
 }
 
-/// A copy of a file in memory, which no other process can truncate while it is mapped; `None` if it is larger
-/// than `most`, or would take much more when it is parsed.
-fn private_copy(file: &File, most: u64) -> Option<std::fs::File> {
-    if file.size() > most || file.size() > file.on_disk().saturating_mul(8) {
-        return None;
-    }
-    // SAFETY: a new descriptor, which nothing else owns.
-    let mut copy = unsafe {
-        let fd = libc::memfd_create(c"ncpu-lines".as_ptr(), libc::MFD_CLOEXEC);
-        (fd >= 0).then(|| <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(fd))?
-    };
-    let (mut at, mut bytes) = (0, vec![0; 1 << 20]);
-    while at < file.size() {
-        let got = file.read_at(&mut bytes, at).ok().filter(|got| *got > 0)?;
-        copy.write_all(&bytes[..got]).ok()?;
-        at += got as u64;
-    }
-    without_links(&copy).ok()?;
-    // Of the copy: its user may have changed the file meanwhile.
-    let checked = File::opened(copy.try_clone().ok()?, file.whose()).ok()?;
-    (unpacked(&checked)? <= MAX_LINES).then_some(copy)
-}
-
-/// Sections that name another file to read: any path of a hostile user's choice, which would be opened and mapped as root. That may
-/// be a pipe, a device, or a file that is cut while it is read.
-const LINKS: [&[u8]; 3] = [b".gnu_debuglink\0", b".gnu_debugaltlink\0", b".debug_sup\0"];
-
-/// Makes all names of such sections others, wherever in the file section names may lie.
-fn without_links(copy: &std::fs::File) -> std::io::Result<()> {
-    let (mut at, mut bytes) = (0, vec![0; 1 << 20]);
-    loop {
-        let got = copy.read_at(&mut bytes, at)?;
-        for link in LINKS {
-            for found in memchr::memmem::find_iter(&bytes[..got], link) {
-                copy.write_all_at(b"_", at + found as u64)?;
-            }
-        }
-        if got < bytes.len() {
-            return Ok(());
-        }
-        // A name may lie across the end.
-        at += (bytes.len() - 32) as u64;
-    }
-}
-
-/// Bytes of all compressed sections of a file, unpacked; `None` for a file with sections that no compiler
-/// makes, for which the reader of debug information would take minutes or gigabytes.
-fn unpacked(file: &File) -> Option<u64> {
-    use object::read::elf::{CompressionHeader, FileHeader, SectionHeader};
-    let bounded = crate::bounded::Bounded::new(file);
-    let header = object::elf::FileHeader64::<object::Endianness>::parse(&bounded).ok()?;
-    let endian = header.endian().ok()?;
-    let sections = header.sections(endian, &bounded).ok()?;
-    let named = |s| sections.section_name(endian, s).is_ok_and(|name| name.len() <= MAX_SECTION_NAME);
-    if sections.len() > MAX_SECTIONS || !sections.iter().all(named) {
-        return None;
-    }
-    for section in sections.iter() {
-        if !sections.section_name(endian, section).is_ok_and(|name| name == b".debug_line") {
-            continue;
-        }
-        let (begin, size) = (section.sh_offset(endian), section.sh_size(endian));
-        let fits = match section.sh_flags(endian).contains(object::elf::SHF_COMPRESSED) {
-            true => {
-                use object::ReadRef;
-                let header: &object::elf::CompressionHeader64<object::Endianness> =
-                    (&bounded).read_at(begin).ok()?;
-                header.ch_size(endian) <= MAX_COMPRESSED_LINES
-            }
-            false => have_small_units(file, begin, begin.checked_add(size)?),
-        };
-        if !fits {
-            return None;
-        }
-    }
-    let compressed = sections.iter().filter(|s| s.sh_flags(endian).contains(object::elf::SHF_COMPRESSED));
-    let mut sizes = compressed.map(|s| {
-        use object::ReadRef;
-        let header: &object::elf::CompressionHeader64<object::Endianness> =
-            (&bounded).read_at(s.sh_offset(endian)).ok()?;
-        Some(header.ch_size(endian))
-    });
-    sizes.try_fold(0u64, |sum, size| sum.checked_add(size?))
-}
-
-/// Whether the units of a section of lines, each of which begins with its length, are as small as compilers
-/// make them.
-fn have_small_units(file: &File, mut at: u64, end: u64) -> bool {
-    for _ in 0..MAX_UNITS {
-        let mut length = [0; 4];
-        // The reader of debug information stops here, too.
-        if at >= end || file.read_exact_at(&mut length, at).is_err() {
-            return true;
-        }
-        let length = u64::from(u32::from_ne_bytes(length));
-        if length > MAX_LINES_OF_UNIT {
-            return false;
-        }
-        at = at.saturating_add(4 + length);
-    }
-    false
-}
-
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-
-    #[inline(never)]
-    fn a_function_of_the_test() -> u64 {
-        std::hint::black_box(a_function_of_the_test as fn() -> u64 as usize as u64)
-    }
-
-    #[test]
-    fn names_its_own_functions_and_the_c_library() {
-        let mut maps = ProcMaps::new(Path::new("/"));
-        let mut user = User::new();
-        let here = a_function_of_the_test();
-        let libc = libc::getpid as unsafe extern "C" fn() -> libc::pid_t as usize as u64;
-        let names = user.symbolize(&mut maps, std::process::id(), &[here, libc + 1, 8, here]);
-        assert!(names[0].ends_with("tests::a_function_of_the_test"), "{}", names[0]);
-        assert!(names[1].contains("getpid"), "{}", names[1]);
-        assert_eq!(&*names[2], "[unknown]");
-        assert_eq!(names[3], names[0]);
-    }
-
-    #[test]
-    fn what_nobody_asks_for_is_forgotten_and_read_again() {
-        let (mut maps, mut user) = (ProcMaps::new(Path::new("/")), User::new());
-        let here = [a_function_of_the_test()];
-        let mut name = |user: &mut User| user.symbolize(&mut maps, std::process::id(), &here)[0].clone();
-        let first = name(&mut user);
-        // Used since.
-        user.forget_unused();
-        assert!(user.bytes > 0 && !user.names.is_empty() && user.starts.len() == 1);
-        user.forget_unused();
-        assert_eq!((user.kept, user.bytes, user.names.len(), user.starts.len()), (0, 0, 0, 0));
-        assert_eq!(name(&mut user), first);
-        // Names in use stay without the symbols that they came from.
-        for _ in 0..3 {
-            user.forget_unused();
-            assert_eq!(name(&mut user), first);
-        }
-        assert_eq!((user.kept, user.names.len()), (0, 1));
-    }
-
-    #[test]
-    fn a_process_that_is_gone_keeps_its_names() {
-        let mut maps = ProcMaps::new(Path::new("/"));
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let libc = libc_mapping(child.id());
-        assert!(maps.note_process(child.id()));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        let Some((start, end)) = libc else { return eprintln!("skipped: sleep uses no libc.so.6") };
-        let addrs: Vec<u64> = (start..end).step_by(4096).collect();
-        let names = User::new().symbolize(&mut maps, child.id(), &addrs);
-        // Without debug symbols only exported functions have names.
-        let named = names.iter().filter(|n| !n.starts_with('[')).count();
-        assert!(named > addrs.len() / 10, "{named} of {}: {names:?}", addrs.len());
-    }
-
-    /// The executable mapping of the C library, once the program is past its start.
-    fn libc_mapping(pid: u32) -> Option<(u64, u64)> {
-        for _ in 0..200 {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-            let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-            let line = maps.lines().find(|l| l.contains(" r-xp ") && l.contains("libc.so.6"));
-            let range = line.and_then(|l| l.split_once(' ')?.0.split_once('-'));
-            if let Some((a, b)) = range {
-                return Some((u64::from_str_radix(a, 16).ok()?, u64::from_str_radix(b, 16).ok()?));
-            }
-        }
-        None
-    }
-
-    #[test]
-    fn deleted_programs_are_still_read_and_lost_ones_told() {
-        let dir = tempfile::tempdir().unwrap();
-        let copy = dir.path().join("gone");
-        ncpu_trials::copy_program("/bin/sleep", &copy);
-        let mut child = std::process::Command::new(&copy).arg("60").spawn().unwrap();
-        let _ = libc_mapping(child.id());
-        std::fs::remove_file(&copy).unwrap();
-        let mut maps = ProcMaps::new(Path::new("/"));
-        assert!(maps.note_process(child.id()));
-        let text = std::fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
-        let line = text.lines().find(|l| l.contains("gone") && l.contains("r-xp")).unwrap();
-        let start = u64::from_str_radix(line.split_once('-').unwrap().0, 16).unwrap();
-        let names = User::new().symbolize(&mut maps, child.id(), &[start + 64]);
-        // sleep is stripped: only its file is known.
-        assert_eq!(&*names[0], "[unknown gone]");
-    }
-
-    #[test]
-    fn lines_come_from_no_file_that_the_program_names() {
-        let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
-        let run = |tool: &str, args: &[&str]| {
-            let done = std::process::Command::new(tool).args(args).current_dir(dir.path()).output().unwrap();
-            assert!(done.status.success(), "{tool} {args:?}: {}", String::from_utf8_lossy(&done.stderr));
-        };
-        for name in ["own", "planted"] {
-            let source = format!("{name}.c");
-            std::fs::write(at(&source), "int main(int n) { return n + 1; }\n").unwrap();
-            run("gcc", &["-g", "-O1", "-no-pie", "-o", name, &source]);
-        }
-        let line = || {
-            let mut maps = ProcMaps::new("/nonexistent".as_ref());
-            let text = format!("400000-500000 r-xp 00000000 fe:00 11 {}\n", at("own"));
-            assert!(maps.note_maps(1, text.as_bytes()));
-            let mut user = User::new();
-            (0x40_1000..0x40_2000).find_map(|place| user.source_line(&maps, 1, place))
-        };
-        assert_eq!(line().as_deref(), Some("own.c:1"));
-        let mut link = at("planted").into_bytes();
-        link.resize(link.len() / 4 * 4 + 4, 0);
-        link.extend(crate::debug_file::crc32(0, &std::fs::read(at("planted")).unwrap()).to_le_bytes());
-        std::fs::write(at("link"), link).unwrap();
-        run("objcopy", &["--add-section", ".gnu_debuglink=link", "own"]);
-        assert_eq!(line().as_deref(), Some("own.c:1"));
-    }
-
-    #[test]
-    fn names_of_links_are_gone_wherever_they_lie() {
-        let mut copy = tempfile::tempfile().unwrap();
-        let mut text = vec![0; (1 << 20) - 40];
-        for _ in 0..20 {
-            text.extend(LINKS.concat());
-        }
-        copy.write_all(&text).unwrap();
-        without_links(&copy).unwrap();
-        let mut found = vec![0; text.len()];
-        copy.read_exact_at(&mut found, 0).unwrap();
-        let left = |text: &[u8]| {
-            LINKS.iter().map(|link| memchr::memmem::find_iter(text, link).count()).sum::<usize>()
-        };
-        assert_eq!((left(&text), left(&found)), (60, 0));
-    }
-
-    #[test]
-    fn perf_maps_name_generated_code() {
-        let dir = tempfile::tempdir().unwrap();
-        let proc = dir.path().join("proc/5");
-        std::fs::create_dir_all(proc.join("root/tmp")).unwrap();
-        std::fs::write(proc.join("maps"), "7f00-8f00 rwxp 0 00:00 0 \n").unwrap();
-        std::fs::write(proc.join("status"), "Name:\tjava\nNStgid:\t5\t1\n").unwrap();
-        std::fs::write(proc.join("root/tmp/perf-1.map"), "7f00 20 Interpreter\n").unwrap();
-        let names = User::new().symbolize(&mut ProcMaps::new(dir.path()), 5, &[0x7f04, 0x7f44]);
-        assert_eq!(names.iter().map(|n| &**n).collect::<Vec<_>>(), ["Interpreter", "[anon]"]);
-    }
-}
+mod tests;

@@ -214,6 +214,34 @@ mod tests {
         assert_eq!(outside(&ranges, 31, 49), []);
     }
 
+    /// Ranges are sets of addresses: here of 64, each a bit.
+    #[test]
+    fn ranges_are_the_sets_that_they_stand_for() {
+        let bits = |ranges: &[(u64, u64)]| -> u64 {
+            ranges.iter().flat_map(|&(start, end)| start..end).fold(0, |all, at| all | 1 << at)
+        };
+        let mut random = fastrand::Rng::with_seed(5);
+        for _ in 0..20_000 {
+            let given: Ranges =
+                (0..random.usize(..6)).map(|_| (random.u64(..64), random.u64(..64))).collect();
+            let mut joined = given.clone();
+            join(&mut joined);
+            let all = bits(&given);
+            assert_eq!(bits(&joined), all, "{given:?}");
+            assert!(joined.iter().all(|(start, end)| start < end));
+            assert!(joined.windows(2).all(|two| two[0].1 < two[1].0), "{joined:?} touch");
+            assert_eq!(size(&joined), u64::from(all.count_ones()));
+            let (start, end) = (random.u64(..64), random.u64(..64));
+            let window = bits(&[(start, end)]);
+            let inside: Ranges = within(&joined, start, end).filter(|(low, high)| low < high).collect();
+            assert_eq!(bits(&inside), all & window, "{joined:?} {start} {end}");
+            assert_eq!(size(&inside), u64::from((all & window).count_ones()));
+            let others = outside(&joined, start, end);
+            assert_eq!(bits(&others), !all & window, "{joined:?} {start} {end}");
+            assert_eq!(size(&others), u64::from((!all & window).count_ones()));
+        }
+    }
+
     #[test]
     fn touched_pages_of_our_own_are_found_both_ways() {
         let page = page_size() as usize;

@@ -388,6 +388,132 @@ mod tests {
         }
     }
 
+    /// A file as <https://github.com/facebook/zstd/blob/dev/contrib/seekable_format/zstd_seekable_compression_format.md>
+    /// has it: frames with their plain sizes, then a table of `count` entries.
+    fn foreign(frames: &[(&[u8], u32)], checksums: bool, count: u32) -> Vec<u8> {
+        let mut out: Vec<u8> = frames.iter().flat_map(|(frame, _)| frame.iter().copied()).collect();
+        let words = |out: &mut Vec<u8>, words: &[u32]| out.extend(words.iter().flat_map(|w| w.to_le_bytes()));
+        let each = if checksums { 12 } else { 8 };
+        words(&mut out, &[0x184D_2A5E, frames.len() as u32 * each + 9]);
+        for (frame, plain) in frames {
+            words(&mut out, &[frame.len() as u32, *plain]);
+            if checksums {
+                words(&mut out, &[0]);
+            }
+        }
+        words(&mut out, &[count]);
+        out.push(if checksums { 0x80 } else { 0 });
+        words(&mut out, &[0x8F92_EAB1]);
+        out
+    }
+
+    /// A frame of another writer: a raw block, as RFC 8878 has it.
+    fn raw(text: &[u8]) -> Vec<u8> {
+        let block = (text.len() as u32) << 3 | 1;
+        let mut out = vec![0x28, 0xb5, 0x2f, 0xfd, 0x20, text.len() as u8];
+        out.extend_from_slice(&block.to_le_bytes()[..3]);
+        out.extend_from_slice(text);
+        out
+    }
+
+    #[test]
+    fn files_of_other_writers_are_read() {
+        let (first, second) = (raw(b"first"), raw(b"and second"));
+        for checksums in [false, true] {
+            let file = foreign(&[(&first, 5), (&second, 10)], checksums, 2);
+            let read = Seekable::open(file).unwrap();
+            let frames: Vec<_> = read.frames().iter().map(|f| (f.offset, f.start, f.plain)).collect();
+            assert_eq!(frames, [(0, 0, 5), (first.len() as u64, 5, 10)]);
+            assert_eq!((read.trailer(), read.size()), (None, 15));
+            assert_eq!(
+                [0, 4, 5, 14, 15].map(|at| read.frame_at(at)),
+                [Some(0), Some(0), Some(1), Some(1), None]
+            );
+            let mut with = Decompressor::default();
+            assert_eq!(read.read_frame(0, &mut with).unwrap(), b"first");
+            assert_eq!(read.read_frame(1, &mut with).unwrap(), b"and second");
+            assert!(read.read_frame(2, &mut with).is_err());
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("file.zst");
+            std::fs::write(&path, foreign(&[(&first, 5), (&second, 10)], checksums, 2)).unwrap();
+            let read = Seekable::open(File::open(&path).unwrap()).unwrap();
+            assert_eq!(read.read_frame(1, &mut with).unwrap(), b"and second");
+        }
+        let none = Seekable::open(foreign(&[], false, 0)).unwrap();
+        assert_eq!((none.size(), none.frames().len(), none.frame_at(0)), (0, 0, None));
+    }
+
+    #[test]
+    fn tables_that_cannot_be_true_are_refused() {
+        let text = raw(b"text");
+        let one = |plain| foreign(&[(&text, plain)], false, 1);
+        let wrong = |file: Vec<u8>| match Seekable::open(file) {
+            Err(e) => e.to_string(),
+            Ok(read) => read.read_frame(0, &mut Decompressor::default()).unwrap_err().to_string(),
+        };
+        let changed = |at: usize, byte: u8| {
+            let mut file = one(4);
+            file[at] = byte;
+            file
+        };
+        let (table, end) = (text.len(), one(4).len());
+        let most = 64 << 20;
+        for (file, why) in [
+            (Vec::new(), "no table of frames"),
+            (vec![0; 9], "no table of frames"),
+            // Reserved bits, the magic number, the skippable frame's magic number and length.
+            (changed(end - 5, 0x04), "no table of frames"),
+            (changed(end - 5, 0x40), "no table of frames"),
+            (changed(end - 1, 0), "no table of frames"),
+            (changed(table, 0), "table of frames is damaged"),
+            (changed(table + 4, 16), "table of frames is damaged"),
+            (foreign(&[(&text, 4)], false, 0), "table of frames is damaged"),
+            (foreign(&[(&text, 4)], false, 2), "table of frames is damaged"),
+            (foreign(&[(&text, 4)], false, u32::MAX), "table of frames is damaged"),
+            (one(most + 1), "a frame is too large"),
+            // 2^27 compressed bytes, and one more.
+            (changed(table + 11, 0x08), "a frame is too large"),
+            (changed(table + 8, text.len() as u8 + 1), "does not fit the file"),
+            (one(3), "frame 0 is damaged"),
+            (one(5), "another size than the table says"),
+            (one(most), "another size than the table says"),
+        ] {
+            let said = wrong(file);
+            assert!(said.contains(why), "`{said}` instead of `{why}`");
+        }
+        // Bits 0 and 1 of the descriptor mean nothing.
+        assert!(Seekable::open(changed(end - 5, 3)).is_ok());
+        let mut damaged = file(Codec::Lz4, &chunks());
+        let at = damaged.windows(8).rposition(|bytes| bytes == b"complete").unwrap();
+        damaged[at] = b'X';
+        assert!(wrong(damaged).contains("its trailer is damaged"));
+    }
+
+    #[test]
+    fn no_bytes_make_the_reader_panic() {
+        let mut random = fastrand::Rng::with_seed(11);
+        let mut with = Decompressor::default();
+        for codec in [Codec::Zstd(1), Codec::Lz4] {
+            let good = file(codec, &[b"some text".repeat(9), b"more".to_vec()]);
+            for n in 0..1000 {
+                let mut changed = good.clone();
+                for _ in 0..random.usize(1..4) {
+                    let at = random.usize(..changed.len());
+                    let any = random.u8(..);
+                    changed[at] = random.choice([0, 1, 0x7f, 0x80, 0xff, any]).unwrap_or(any);
+                }
+                let Ok(read) = Seekable::open(changed) else { continue };
+                assert!(read.frames().len() <= good.len() / 8, "each takes 8 bytes of the table");
+                // A reader of LZ4 takes megabytes for each frame.
+                if n % 10 == 0
+                    && let Ok(plain) = read.read_frame(0, &mut with)
+                {
+                    assert_eq!(plain.len(), read.frames()[0].plain as usize);
+                }
+            }
+        }
+    }
+
     #[test]
     fn the_reference_decompresses_it() {
         let directory = tempfile::tempdir().unwrap();

@@ -338,6 +338,66 @@ VmFlags: rd wr mr dd
         assert_eq!((all[0].page, all[0].anonymous, all[0].offset), (2 << 20, 4096, 4096));
         assert!(all[0].has(b"dd") && !all[0].has(b"ht") && all[0].is_deleted());
         assert!(all[1].shared && all[1].execute && !all[1].write && all[1].name.is_empty());
+        assert!(all[0].read && all[0].write && !all[0].execute && !all[0].shared && all[1].read);
+        assert!(all[0].is_file() && !all[1].is_file() && !all[1].is_deleted());
+        assert_eq!(
+            (all[0].start, all[0].end, all[0].len(), all[0].inode),
+            (0x5581_a000, 0x5581_b000, 4096, 42)
+        );
+        assert_eq!((all[1].page, all[1].anonymous, all[1].len()), (ncpu_machine::page_size(), 0, 0x1_0000));
+        assert!(!all[1].is_empty() && Mapping::default().is_empty());
+        assert_eq!(all[0].path(), Path::new("/tmp/a b\nc (deleted)"));
+    }
+
+    /// `/proc/self/maps` of a child that rests, with and without figures.
+    #[test]
+    fn children_are_found_with_what_they_map_and_when_they_began() {
+        let own = std::process::id() as i32;
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id() as i32;
+        while fs::read(format!("/proc/{pid}/comm")).unwrap() != b"sleep\n" {
+            std::thread::yield_now();
+        }
+        // The kernel may leave a child out while another one ends.
+        assert!((0..100).any(|_| children(own).contains(&pid)));
+        let text = mappings_text(pid).unwrap();
+        let (plain, full) = (mappings_only(pid).unwrap(), mappings(pid).unwrap());
+        assert_eq!(plain.len(), String::from_utf8_lossy(&text).lines().count());
+        let places = |all: &[Mapping]| all.iter().map(|m| (m.start, m.end)).collect::<Vec<_>>();
+        assert_eq!(places(&plain), places(&full));
+        assert!(
+            full.iter().any(|m| m.anonymous > 0 && m.has(b"wr")) && plain.iter().all(|m| m.flags.is_empty())
+        );
+        let stat = String::from_utf8(fs::read(format!("/proc/{pid}/stat")).unwrap()).unwrap();
+        let after = stat.rsplit_once(") ").unwrap().1;
+        let since = after.split(' ').nth(19).unwrap().parse().unwrap();
+        assert_eq!(started(pid), Some(since));
+        assert!(!is_copy(pid, own, 0), "its end raises SIGCHLD");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!((started(pid), is_copy(pid, own, 0)), (None, false));
+        assert!(matches!(mappings(pid), Err(Error::Gone(gone)) if gone == pid));
+    }
+
+    #[test]
+    fn a_child_whose_end_raises_no_signal_is_a_copy() {
+        // SAFETY: as fork, without a signal at its end; the child makes no other calls.
+        let child = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) } as i32;
+        if child == 0 {
+            loop {
+                // SAFETY: waits for a signal.
+                unsafe { libc::pause() };
+            }
+        }
+        assert!(child > 0);
+        let (own, since) = (std::process::id() as i32, started(child).unwrap());
+        let found = [(own, since), (own, since + 1), (own + 1, since)].map(|(p, at)| is_copy(child, p, at));
+        // SAFETY: ends it. `__WALL` waits for children of any signal.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), libc::__WALL);
+        }
+        assert_eq!(found, [true, false, false]);
     }
 
     #[test]
@@ -352,6 +412,7 @@ VmFlags: rd wr mr dd
         let stat = Stat::parse(b"7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 20 -5 1").unwrap();
         assert_eq!(stat.name, b"a) b (c");
         assert_eq!((stat.state, stat.parent, stat.times, stat.nice), (b'S', 1, [11, 12, 13, 14], -5));
+        assert_eq!((stat.group, stat.session, stat.flags), (2, 3, 6));
     }
 
     #[test]

@@ -166,8 +166,8 @@ CRATES ?=
 coverage: tools test-tools
 	CARGO="$(CARGO)" .ci/coverage $(CRATES)
 
-# Mutation tests of a part of a crate: changes of its code that no test notices. MUTANTS="--file crates/fix/dump/src/read.rs" and the
-# like choose; a second run with MUTANTS=--iterate looks only at those that survived. CONTRIBUTING.md has the rates.
+# Mutation tests of a part of a crate: changes of its code that no test notices. MUTANTS="--file crates/fix/dump/src/read.rs" and
+# MUTANTS="--re Table::possible" choose others (then SHARD=0/1). CONTRIBUTING.md has the rates.
 CRATE ?= schema
 SHARD ?= 0/4
 mutants: tools

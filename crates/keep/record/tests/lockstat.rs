@@ -339,7 +339,7 @@ fn the_file_s_elapsed_time_is_right() {
     noted(&file, "the file says 10.135 s; --elapsed 99 is not used");
 }
 
-/// Seconds given by hand are rounded: one in a hundred is no contradiction.
+/// Seconds given by hand are rounded, so a difference of one in a hundred gives no note.
 #[test]
 fn an_elapsed_time_given_beside_the_files_may_be_rounded() {
     let notes = |given| import(&data("blog-nsec"), 256, Some(given)).unwrap().notes;

@@ -200,6 +200,24 @@ mod tests {
         assert_eq!(out.lines().nth(1), Some(r#"{"lock":"b","count":null,"util":null}"#));
     }
 
+    /// Only JSON has the version of the schema; only text is painted.
+    #[test]
+    fn versions_and_paint_are_for_one_format_each() {
+        let printed = |format| {
+            let mut out = Vec::new();
+            let mut printer =
+                Printer::new(&mut out, format, 80).versioned(7).painted(|text| format!("<{text}>"));
+            printer.table(&table()).unwrap();
+            printer.finish().unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let json = printed(Format::Json);
+        assert_eq!(json.lines().nth(1), Some(r#"{"lock":"b","count":null,"util":null,"ncpu_schema":7}"#));
+        let text = printed(Format::Text);
+        assert!(text.starts_with("<lock") && text.ends_with(">"), "{text}");
+        assert!(printed(Format::Csv).starts_with("lock,count,util\n"));
+    }
+
     #[test]
     fn no_format_for_eyes_lets_controls_through() {
         let mut b = Table::builder("x", &[Column::text("comm", "name")]);

@@ -66,10 +66,8 @@ impl Sample {
 /// The difference of two means whose spreads may differ (Welch, Biometrika 34, 1947).
 pub fn welch(before: Sample, after: Sample) -> Mean {
     let [a, b] = [before, after].map(|s| s.variance / s.n);
-    let freedom = match a + b > 0.0 {
-        true => (a + b).powi(2) / (a * a / (before.n - 1.0) + b * b / (after.n - 1.0)),
-        false => before.n + after.n - 2.0,
-    };
+    // Not a number where neither has any spread, and then not looked at.
+    let freedom = (a + b).powi(2) / (a * a / (before.n - 1.0) + b * b / (after.n - 1.0));
     of_t(after.mean - before.mean, (a + b).sqrt(), freedom)
 }
 
@@ -87,7 +85,6 @@ pub fn student_below(value: f64, freedom: f64) -> f64 {
 pub fn f_tail(f: f64, above: usize, below: usize) -> f64 {
     match FisherSnedecor::new(above as f64, below as f64) {
         Ok(_) if f.is_nan() || f <= 0.0 => 1.0,
-        Ok(_) if f.is_infinite() => 0.0,
         Ok(distribution) => distribution.sf(f),
         Err(_) => 1.0,
     }
@@ -181,6 +178,29 @@ mod tests {
         assert_eq!(mean(&[0.0, 0.0]).unwrap().p, 1.0);
     }
 
+    /// scipy.stats.ttest_ind(after, before, equal_var=False): p, degrees of freedom and 95 % interval.
+    #[test]
+    fn samples_of_other_sizes_and_spreads() {
+        let before = [3.1, 2.9, 3.4, 3.0, 3.3, 2.8, 3.2, 3.1, 3.0, 3.3, 2.9, 3.2];
+        for (before, after, p, half) in [
+            (&before[..], &[4.9, 2.2, 6.8, 3.0][..], 0.354_061_995, 3.266_765_386),
+            (&before[..5], &[4.9, 3.2, 5.8, 4.0, 5.1, 4.4], 0.010_995_777, 0.951_896_028),
+        ] {
+            let found = welch(Sample::of(before).unwrap(), Sample::of(after).unwrap());
+            assert!((found.p - p).abs() < 1e-6 && (found.half - half).abs() < 1e-5, "{found:?}");
+        }
+        let [five, six] = [[5.0; 4], [6.0; 4]].map(|values| Sample::of(&values).unwrap());
+        assert_eq!(welch(five, six), Mean { mean: 1.0, half: 0.0, p: 0.0 });
+        assert_eq!(welch(five, five), Mean { mean: 0.0, half: 0.0, p: 1.0 });
+        // scipy.stats.t.cdf.
+        for (value, freedom, below) in
+            [(2.015, 5.0, 0.949_996_914), (-1.3, 3.5, 0.136_297_708), (0.0, 2.0, 0.5)]
+        {
+            assert!((student_below(value, freedom) - below).abs() < 1e-6, "{value} {freedom}");
+        }
+        assert!(student_below(1.0, 0.0).is_nan());
+    }
+
     #[test]
     fn quantiles_and_tails_are_the_tables() {
         for (freedom, t) in [(1, 12.706), (5, 2.571), (11, 2.201), (30, 2.042), (120, 1.980)] {
@@ -211,6 +231,9 @@ mod tests {
     fn the_middle_is_not_moved_by_a_few() {
         let (centre, spread) = middle(&[1.0, 2.0, 3.0, 4.0, 1000.0]).unwrap();
         assert_eq!((centre, spread), (3.0, 1.4826));
+        // scipy.stats.median_abs_deviation of these is 10.
+        let (centre, spread) = middle(&[10.0, 10.0, 20.0, 20.0, 40.0, 60.0, 90.0]).unwrap();
+        assert!(centre == 20.0 && (spread - 14.826).abs() < 1e-9, "{spread}");
         assert_eq!(middle(&[]), None);
         assert_eq!(middle(&[1.0, 2.0]).unwrap().0, 1.5);
     }

@@ -14,12 +14,13 @@ use toml::Spanned;
 pub use when::When;
 
 /// The entries that ncpu brings.
-const OWN: [&str; 13] = [
+const OWN: [&str; 14] = [
     include_str!("locks.toml"),
     include_str!("user-code.toml"),
     include_str!("call-patterns.toml"),
     include_str!("runtimes.toml"),
     include_str!("libraries.toml"),
+    include_str!("standard-libraries.toml"),
     include_str!("limits-and-waits.toml"),
     include_str!("late.toml"),
     include_str!("kernel-locks.toml"),

@@ -15,7 +15,7 @@ use crate::causes::When;
 use crate::onion::evidence::length;
 
 /// The part of an observation that something is waited for from which it is a cause.
-const LEAST: f64 = 0.2;
+pub(super) const LEAST: f64 = 0.2;
 
 /// Waits that are a pattern and not a few, of calls that may take a second each.
 const SOME: f64 = 3.0;
@@ -36,7 +36,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
 
 /// Waits of one kind.
 #[derive(Default)]
-struct Sum<'a> {
+pub(super) struct Sum<'a> {
     places: Most,
     calls: Most,
     functions: Most,
@@ -46,7 +46,7 @@ struct Sum<'a> {
 }
 
 impl<'a> Sum<'a> {
-    fn add(&mut self, s: &Slept<'a>, call: &str, function: &str) {
+    pub fn add(&mut self, s: &Slept<'a>, call: &str, function: &str) {
         self.process = s.process;
         self.seconds += s.seconds;
         self.count += s.count;
@@ -59,11 +59,15 @@ impl<'a> Sum<'a> {
         self.seconds / self.count.max(1.0)
     }
 
-    fn is_large(&self, view: &View<'_>) -> bool {
+    pub fn is_large(&self, view: &View<'_>) -> bool {
         self.seconds >= LEAST * view.elapsed() && self.count >= SOME
     }
 
-    fn claim(self, view: &View<'_>, when: When, kind: Kind) -> Claim {
+    pub fn is_often(&self, view: &View<'_>, least: f64) -> bool {
+        self.count >= least * view.elapsed()
+    }
+
+    pub fn claim(self, view: &View<'_>, when: When, kind: Kind) -> Claim {
         let (seconds, count, each) = (self.seconds, self.count, self.each());
         let function = self.functions.top().map_or_else(String::new, |(f, _)| f);
         let call = self.calls.top().map_or_else(String::new, |(c, _)| c);

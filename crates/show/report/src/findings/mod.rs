@@ -13,6 +13,7 @@ mod calls;
 mod checks;
 mod claim;
 mod connections;
+mod event_loops;
 mod expired;
 mod hot;
 mod kernel_locks;
@@ -32,6 +33,7 @@ mod runtime;
 mod scans;
 mod serial;
 mod shared_lines;
+mod sorts;
 mod spins;
 mod system_calls;
 mod table;
@@ -66,7 +68,7 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 22] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 24] = [
     tracers::claims,
     pools::claims,
     begun::claims,
@@ -89,6 +91,8 @@ const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 22] = [
     late::claims,
     unoptimized::claims,
     scans::claims,
+    event_loops::claims,
+    sorts::claims,
 ];
 
 /// Stacks that are kept of a cause.

@@ -48,7 +48,7 @@ pub(super) fn begins(frame: &str) -> bool {
 
 /// Whether a function is of a language's own library or runtime, by its name.
 pub(super) fn is_library(frame: &str) -> bool {
-    const PYTHON: [&str; 44] = [
+    const PYTHON: [&str; 54] = [
         "typing.py",
         "inspect.py",
         "linecache.py",
@@ -93,12 +93,25 @@ pub(super) fn is_library(frame: &str) -> bool {
         "shutil.py",
         "thread.py",
         "process.py",
+        "ipaddress.py",
+        "statistics.py",
+        "difflib.py",
+        "textwrap.py",
+        "shlex.py",
+        "configparser.py",
+        "minidom.py",
+        "runners.py",
+        "weakref.py",
+        "uuid.py",
     ];
-    const STARTS: [&str; 20] = [
+    const STARTS: [&str; 23] = [
         "std::",
         "core::",
         "alloc::",
         "hashbrown::",
+        "rayon::",
+        "rayon_core::",
+        "tokio::",
         "__gnu_cxx::",
         "__cxxabiv1::",
         "operator new",

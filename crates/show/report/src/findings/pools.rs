@@ -71,18 +71,26 @@ const POOLS: [Pool; 3] = [
     },
 ];
 
-/// A setting and what shows that a process heeds it.
-const HEEDED: [(&str, &str); 9] = [
-    ("GOMAXPROCS", "runtime.goexit"),
-    ("OMP_NUM_THREADS", "GOMP_"),
-    ("OMP_NUM_THREADS", "libgomp"),
-    ("OMP_NUM_THREADS", "kmp_"),
-    ("OPENBLAS_NUM_THREADS", "openblas"),
-    ("MKL_NUM_THREADS", "mkl_"),
-    ("RAYON_NUM_THREADS", "rayon"),
-    ("TOKIO_WORKER_THREADS", "tokio"),
-    ("DOTNET_PROCESSOR_COUNT", "coreclr"),
+/// A setting, and the beginnings of names of functions and threads that show that a process heeds it.
+const HEEDED: [(&str, &[&str]); 7] = [
+    ("GOMAXPROCS", &["runtime.goexit"]),
+    ("OMP_NUM_THREADS", &["GOMP_", "gomp_", "libgomp", "kmp_", "kmpc_"]),
+    ("OPENBLAS_NUM_THREADS", &["openblas_", "blas_thread_", "exec_blas"]),
+    ("MKL_NUM_THREADS", &["mkl_"]),
+    ("RAYON_NUM_THREADS", &["rayon::", "rayon_core::"]),
+    ("TOKIO_WORKER_THREADS", &["tokio::", "tokio-runtime-w", "tokio-rt-worker"]),
+    ("DOTNET_PROCESSOR_COUNT", &["coreclr_", "System.Threading.", ".NET "]),
 ];
+
+/// Whether a function or thread shows that its process heeds a setting; `[unknown libgomp.so.1]` is code of a library without names.
+fn heeds_by(setting: &str, name: &str) -> bool {
+    let bare = name.strip_prefix("[unknown ").unwrap_or(name);
+    let bare = super::libraries::c_name(bare);
+    HEEDED
+        .iter()
+        .filter(|(of, _)| *of == setting)
+        .any(|(_, marks)| super::libraries::begins_with(bare, marks))
+}
 
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     // Other programs may use the CPUs that would idle.
@@ -186,12 +194,8 @@ fn bounded(view: &View<'_>) -> Option<Claim> {
     let t = settings::Reader::open(view.context.recording).ok()??;
     let cpus = view.context.cpus as f64;
     let heeds = |process: &str, name: &str| {
-        HEEDED.iter().filter(|(of, _)| *of == name).any(|(_, mark)| {
-            let marks = |f: &&str| f.contains(mark);
-            view.samples
-                .iter()
-                .any(|s| s.process == process && (s.thread.contains(mark) || s.user.iter().any(&marks)))
-        })
+        let mut of = view.samples.iter().filter(|s| s.process == process);
+        of.any(|s| heeds_by(name, s.thread) || s.user.iter().any(|f| heeds_by(name, f)))
     };
     for row in t.rows() {
         let (Some(process), Some(name), Some(value)) =
@@ -219,4 +223,34 @@ fn bounded(view: &View<'_>) -> Option<Claim> {
         return Some(claim);
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::heeds_by;
+
+    #[test]
+    fn a_setting_is_heeded_where_a_library_has_the_name_and_not_a_part_of_a_name() {
+        for (setting, name) in [
+            ("GOMAXPROCS", "runtime.goexit"),
+            ("OMP_NUM_THREADS", "GOMP_parallel"),
+            ("OMP_NUM_THREADS", "[unknown libgomp.so.1.0.0]"),
+            ("OMP_NUM_THREADS", "__kmp_fork_call"),
+            ("OMP_NUM_THREADS", "__kmpc_fork_call"),
+            ("RAYON_NUM_THREADS", "<rayon_core::job::StackJob<L, F, R> as rayon_core::job::Job>::execute"),
+            ("TOKIO_WORKER_THREADS", "tokio::runtime::task::raw::poll"),
+        ] {
+            assert!(heeds_by(setting, name), "{setting} {name}");
+        }
+        for (setting, name) in [
+            ("RAYON_NUM_THREADS", "app::crayon::draw"),
+            ("RAYON_NUM_THREADS", "crayons"),
+            ("TOKIO_WORKER_THREADS", "not_tokio_at_all"),
+            ("OMP_NUM_THREADS", "run_without_libgomp"),
+            ("MKL_NUM_THREADS", "app_mkl_free"),
+            ("GOMAXPROCS", "GOMP_parallel"),
+        ] {
+            assert!(!heeds_by(setting, name), "{setting} {name}");
+        }
+    }
 }

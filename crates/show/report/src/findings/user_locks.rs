@@ -14,7 +14,7 @@ use ncpu_schema::{
 };
 
 use super::claim::{Claim, Kind, Source};
-use super::libraries::{c_name, is_lock_function};
+use super::libraries::{begins_with, c_name, is_lock_function};
 use super::names::short;
 use super::view::{Sampled, View, Woken};
 use crate::causes::{self, When};
@@ -244,7 +244,10 @@ pub(super) fn is_start(name: &str) -> bool {
 
 /// Whether a function is of a runtime, between the code that takes a lock and the lock.
 fn is_of_runtime(name: &str) -> bool {
-    const BEGINNINGS: [&str; 11] = [
+    const BEGINNINGS: [&str; 14] = [
+        "rayon_core::",
+        "rayon::",
+        "std::thread::local::",
         "SharedRuntime::",
         "InterpreterRuntime::",
         "ObjectMonitor::",
@@ -257,7 +260,7 @@ fn is_of_runtime(name: &str) -> bool {
         "__vfwprintf_internal",
         "_IO_",
     ];
-    BEGINNINGS.iter().any(|start| name.starts_with(start))
+    begins_with(name, &BEGINNINGS)
 }
 
 /// Where a sampled stack is in the functions of a lock: the function that called them, and whether it was in them at all.
@@ -517,7 +520,7 @@ fn claim(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts) -> Claim
         (false, _) if is_semaphore(view, lock) => (Kind::Lock, vec![When::Semaphore]),
         (false, _) => (Kind::HandOff, vec![When::HandOff]),
     };
-    let subject = [&name, lock.pattern.unwrap_or(""), &place].join(" ");
+    let subject = [&name, lock.pattern.unwrap_or(""), &place, lock.place.unwrap_or("")].join(" ");
     // Names that say what it is.
     let of_kind = ["lock ", "mutex ", "condition "].iter().any(|kind| name.starts_with(kind))
         || lock.pattern.is_some_and(|pattern| name.contains(pattern));

@@ -33,6 +33,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let known = !claims.is_empty();
     claims.extend(fixed_sleeps(view, slept).into_iter().filter(|_| !known));
     claims.extend(sleeps_in(view, slept));
+    claims.extend(requests(view, slept));
     claims.extend(frequent_sleeps(view));
     claims.extend(timer_reads(view, slept));
     claims.extend(syncs(view, slept));
@@ -208,8 +209,13 @@ fn fixed_sleeps(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     } else {
         place.function().to_string()
     };
-    let mut claim = Claim::new(Kind::Polling, [When::FixedSleep], name.clone())
+    let when = match answers(slept, sleeper.first, sleeper.count) {
+        true => When::SleepBeforeAnswer,
+        false => When::FixedSleep,
+    };
+    let mut claim = Claim::new(Kind::Polling, [when], name.clone())
         .with("place", name)
+        .with("waiter", waits_in.function())
         .with("each", length(each))
         .with("rate", grouped(count / view.elapsed()));
     claim.key = format!("sleep in {}", place.function());
@@ -219,6 +225,69 @@ fn fixed_sleeps(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     claim.line("awaited in", waits_in.words());
     Some(claim)
 }
+
+/// Whether the thread that sleeps is asked for something before: it waits for messages in the same function, half as many times.
+fn answers(slept: &[Slept<'_>], sleeper: &Slept<'_>, count: f64) -> bool {
+    const RECEIVES: [&str; 6] = [
+        "tcp_recvmsg",
+        "unix_stream_read_generic",
+        "unix_dgram_recvmsg",
+        "udp_recvmsg",
+        "anon_pipe_read",
+        "pipe_read",
+    ];
+    let function =
+        |s: &Slept<'_>| Place::of_frames(&s.user, call_in(&s.kernel).unwrap_or("")).function().to_string();
+    let place = function(sleeper);
+    let asked = slept.iter().filter(|s| {
+        s.process == sleeper.process && RECEIVES.iter().any(|f| s.in_kernel(f)) && function(s) == place
+    });
+    !place.is_empty() && asked.map(|s| s.count).sum::<f64>() >= 0.5 * count
+}
+
+/// Requests that a client library makes one after another, while hardly anything of the program runs.
+fn requests(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
+    let of = |s: &&Slept<'_>| s.wait != "run queue" && !s.in_kernel("do_futex") && !sleeps(s);
+    let known = |frame: &str| view.entry(When::RequestsInTurn, frame).is_some();
+    let (mut places, mut functions, mut seconds, mut count) = (Most::default(), Most::default(), 0.0, 0.0);
+    let mut processes = Most::default();
+    for s in slept.iter().filter(of) {
+        let Some(function) = s.user.iter().find(|frame| known(frame)) else { continue };
+        places.add(&Place::beyond(&s.user, known).words(), s.seconds);
+        functions.add(function, s.seconds);
+        processes.add(s.process, s.seconds);
+        seconds += s.seconds;
+        count += s.count;
+    }
+    // Threads that wait at once have several requests in flight.
+    let turns = (IN_TURN * view.elapsed()..1.2 * view.elapsed()).contains(&seconds);
+    if !turns
+        || count < REQUESTS * view.elapsed()
+        || active(view).is_none_or(|on| on >= IN_TURN * view.elapsed())
+    {
+        return None;
+    }
+    let process = processes.top()?.0;
+    let function = functions.top()?.0;
+    let (words, place) = places.place(&process);
+    let each = length(seconds / count);
+    let mut claim = Claim::new(Kind::Peer, [When::RequestsInTurn], function.clone())
+        .with("function", super::names::short(&function))
+        .with("process", process.clone())
+        .with("place", place)
+        .with("each", each.clone())
+        .with("rate", grouped(count / view.elapsed()));
+    claim.key = format!("requests {process}");
+    claim.waited = Some(seconds);
+    idle(view, &mut claim, seconds / view.elapsed(), "CPUs idle for answers");
+    claim.line("waits in", words);
+    claim.line("waits", format!("{} of {each} each", grouped(count)));
+    Some(claim)
+}
+
+/// The part of an observation that requests in turn wait, and below which all threads are on CPU; and how many there are a second.
+const IN_TURN: f64 = 0.5;
+const REQUESTS: f64 = 20.0;
 
 /// Sleeps by which a library waits for what it cannot be woken for: a lock of a database, a spinlock.
 fn sleeps_in(view: &View<'_>, slept: &[Slept<'_>]) -> Vec<Claim> {

@@ -1,0 +1,189 @@
+//! Event loops that stand still: a callback waits in a call, and everything else that the loop has to do waits behind it.
+
+use std::collections::HashMap;
+
+use super::claim::{Claim, Kind};
+use super::late::Sum;
+use super::libraries::begins_with;
+use super::system_calls::call_in;
+use super::view::{Slept, View};
+use crate::causes::When;
+
+/// Waits a second that are a pattern and not a few.
+const OFTEN: f64 = 5.0;
+
+/// A library's event loop, and the functions of it that have callbacks run. It waits for events in others.
+struct Loop {
+    name: &'static str,
+    runs: &'static [&'static str],
+    /// What has to stand below, nearer to the callback, where the same function waits for events too.
+    calls: &'static [&'static str],
+}
+
+const LOOPS: [Loop; 9] = [
+    Loop { name: "asyncio", runs: &["Handle._run (events.py:", "_run (events.py:"], calls: &[] },
+    Loop {
+        name: "Node",
+        runs: &["uv_run"],
+        calls: &["Builtins_JSEntry", "node::InternalMakeCallback", "node::MakeCallback"],
+    },
+    Loop {
+        name: "tokio",
+        runs: &["tokio::runtime::scheduler::"],
+        calls: &["tokio::runtime::task::", "tokio::runtime::coop::", "tokio::task::coop::"],
+    },
+    Loop {
+        name: "Netty",
+        runs: &[
+            "io.netty.channel.nio.NioEventLoop.processSelectedKey",
+            "io.netty.channel.epoll.EpollEventLoop.processReady",
+            "io.netty.util.concurrent.AbstractEventExecutor.safeExecute",
+            "io.netty.util.concurrent.AbstractEventExecutor.runTask",
+        ],
+        calls: &[],
+    },
+    Loop { name: "libevent", runs: &["event_process_active"], calls: &[] },
+    Loop { name: "libev", runs: &["ev_invoke_pending"], calls: &[] },
+    Loop { name: "GLib", runs: &["g_main_dispatch"], calls: &[] },
+    Loop {
+        name: "Asio",
+        runs: &[
+            "boost::asio::detail::scheduler::do_run_one",
+            "asio::detail::scheduler::do_run_one",
+            "boost::asio::detail::scheduler_operation::complete",
+        ],
+        calls: &["boost::asio::detail::completion_handler", "asio::detail::completion_handler"],
+    },
+    Loop { name: "nginx", runs: &["ngx_event_process_posted", "ngx_http_process_request"], calls: &[] },
+];
+
+/// The loop that runs a callback on a stack, innermost function first.
+fn runs_callback(user: &[&str]) -> Option<&'static str> {
+    let one = |of: &Loop| {
+        let at = user.iter().rposition(|frame| begins_with(frame, of.runs))?;
+        let calls = of.calls.is_empty() || user[..at].iter().any(|frame| begins_with(frame, of.calls));
+        calls.then_some(of.name)
+    };
+    LOOPS.iter().find_map(one)
+}
+
+/// Whether a thread waits in a call until something comes or happens: not for a lock, which a runtime's own threads take turns with.
+fn waits(s: &Slept<'_>) -> Option<&'static str> {
+    const CALLS: [&str; 22] = [
+        "read",
+        "readv",
+        "recvfrom",
+        "recvmsg",
+        "write",
+        "writev",
+        "sendto",
+        "sendmsg",
+        "connect",
+        "accept",
+        "accept4",
+        "poll",
+        "ppoll",
+        "select",
+        "pselect6",
+        "epoll_wait",
+        "epoll_pwait",
+        "nanosleep",
+        "clock_nanosleep",
+        "wait4",
+        "waitid",
+        "flock",
+    ];
+    if s.wait != "asleep" {
+        return None;
+    }
+    let call = call_in(&s.kernel)?;
+    CALLS.iter().find(|of| **of == call).copied()
+}
+
+pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
+    let mut of: HashMap<(&str, &str), Sum<'_>> = HashMap::new();
+    for s in &view.slept {
+        let Some(call) = waits(s) else { continue };
+        if let Some(name) = runs_callback(&s.user) {
+            of.entry((s.process, name)).or_default().add(s, call, "");
+        }
+    }
+    let large = of.into_iter().filter(|(_, sum)| sum.is_large(view) && sum.is_often(view, OFTEN));
+    large
+        .map(|((_, name), sum)| {
+            let mut claim = sum.claim(view, When::BlockedLoop, Kind::Pool).with("library", name);
+            claim.subject = name.to_string();
+            claim
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::runs_callback;
+
+    #[test]
+    fn a_callback_is_known_by_what_runs_it() {
+        let tokio = "tokio::runtime::scheduler::multi_thread::worker::Context::run_task";
+        for (stack, of) in [
+            (
+                &[
+                    "fetch (a.py:7)",
+                    "Handle._run (events.py:80)",
+                    "BaseEventLoop._run_once (base_events.py:1922)",
+                ][..],
+                Some("asyncio"),
+            ),
+            (
+                &["EpollSelector.select (selectors.py:468)", "BaseEventLoop._run_once (base_events.py:1884)"],
+                None,
+            ),
+            (
+                &[
+                    "poll",
+                    "node::SyncProcessRunner::Spawn",
+                    "Builtins_JSEntry",
+                    "node::InternalMakeCallback",
+                    "uv_run",
+                ],
+                Some("Node"),
+            ),
+            // A program that has not come to its loop yet may wait.
+            (
+                &[
+                    "poll",
+                    "uv_run",
+                    "node::SyncProcessRunner::Spawn",
+                    "Builtins_JSEntry",
+                    "node::LoadEnvironment",
+                ],
+                None,
+            ),
+            (&["epoll_pwait", "uv__io_poll", "uv_run", "node::SpinEventLoop"], None),
+            (&["std::thread::sleep", "app::serve", "tokio::runtime::task::raw::poll", tokio], Some("tokio")),
+            (
+                &[
+                    "epoll_wait",
+                    "mio::poll::Poll::poll",
+                    "tokio::runtime::io::driver::Driver::turn",
+                    "tokio::runtime::scheduler::multi_thread::worker::Context::park_timeout",
+                ],
+                None,
+            ),
+            // Threads for what blocks run tasks as well.
+            (
+                &[
+                    "std::thread::sleep",
+                    "app::load",
+                    "tokio::runtime::task::raw::poll",
+                    "tokio::runtime::blocking::pool::Inner::run",
+                ],
+                None,
+            ),
+            (&["recv", "Handle._running (app.py:7)"], None),
+            (&[], None),
+        ] {
+            assert_eq!(runs_callback(stack), of, "{stack:?}");
+        }
+    }
+}

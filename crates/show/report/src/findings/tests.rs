@@ -662,3 +662,15 @@ fn a_device_holds_up_who_waits_for_it_a_third_of_the_time() {
     assert_eq!(of(Some(14.0)), "", "most of its threads had work meanwhile");
     assert_eq!(of(None), "", "it is not known whether they had");
 }
+
+#[test]
+fn a_known_function_counts_of_the_cpus_that_other_programs_leave() {
+    let read = "stamps;main;price_of;Fraction.__new__ (fractions.py:62)";
+    let tables = stacks(&[("user", read, 81.0), ("user", "stamps;main;print_all", 9.0)]);
+    let of = |others| {
+        let found = Findings::of(&observed(0.45, others, tables.clone())).unwrap();
+        found.list.iter().map(|f| f.id.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(of(9.4), ["python-library-code"], "4 % of the machine, and most of what it had");
+    assert_eq!(of(0.0), Vec::<String>::new(), "CPUs that idle are left to it, and it hardly uses them");
+}

@@ -136,7 +136,10 @@ fn sleeps_between_windows_are_those_of_their_place_and_not_of_the_lock_waited_fo
     }
     // The first waits are over before it is known that they are for a lock.
     let room = 0.02 * (waited + napped);
-    assert!((lck - waited).abs() < 0.2 * waited + room && (slp - napped).abs() < room + 0.2 * waited, "{said}");
+    assert!(
+        (lck - waited).abs() < 0.2 * waited + room && (slp - napped).abs() < room + 0.2 * waited,
+        "{said}"
+    );
 }
 
 /// Programs that are observed: this test's executable plays them.

@@ -133,6 +133,27 @@ impl Code {
         self.instructions.binary_search_by_key(&at, |i| i.at).ok()
     }
 
+    /// Operands near a sample, but those on the stack: that of the instruction that it waited for, and of the one at it, which comes
+    /// next and whose registers are whole.
+    pub fn operands(&self, at: u32) -> impl Iterator<Item = Operand> {
+        let before = match self.waited(at) {
+            Some(Waited::For(i)) => self.instructions[i].operand,
+            _ => None,
+        };
+        let here = self.position(at).and_then(|i| self.instructions[i].operand);
+        before.into_iter().chain(here.map(Operand::ahead)).filter(|operand| !operand.on_stack)
+    }
+
+    /// The instruction whose access to a watched address stopped a thread at an offset of the code: x86 stops behind it, AArch64
+    /// before. `None` where no instruction begins there.
+    pub fn stopped(&self, machine: Machine, at: u32) -> Option<&Instruction> {
+        let here = self.position(at)?;
+        match machine {
+            Machine::X86_64 => self.instructions.get(here.checked_sub(1)?),
+            Machine::Aarch64 => self.instructions.get(here),
+        }
+    }
+
     /// What a sample at an offset of the code waited for; `None` where no instruction begins there.
     pub fn waited(&self, at: u32) -> Option<Waited> {
         let i = self.position(at)?;

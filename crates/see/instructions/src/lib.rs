@@ -21,6 +21,7 @@ mod code;
 mod decoded;
 mod decoder;
 mod exits;
+pub mod lines;
 mod machine;
 mod operand;
 pub mod registers;

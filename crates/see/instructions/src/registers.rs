@@ -67,6 +67,31 @@ impl Registers {
         })
     }
 
+    /// The registers to ask perf for (`sample_regs_user`), by the numbers of this machine's `asm/perf_regs.h`.
+    pub const PERF_MASK: u64 = if cfg!(target_arch = "aarch64") { (1 << 33) - 1 } else { 0xff_01ff };
+
+    /// Those that perf gives for that mask, in the order of its bits.
+    pub fn of_perf(words: &[u64]) -> Option<Registers> {
+        Some(match Machine::OWN? {
+            Machine::X86_64 => {
+                use x86_64::*;
+                const ORDER: [usize; COUNT] =
+                    [RAX, RBX, RCX, RDX, RSI, RDI, RBP, RSP, RIP, R8, R9, R10, R11, R12, R13, R14, R15];
+                let given: [u64; COUNT] = words.try_into().ok()?;
+                let mut own = [0; COUNT];
+                ORDER.into_iter().zip(given).for_each(|(place, word)| own[place] = word);
+                Registers::X86_64(own)
+            }
+            Machine::Aarch64 => {
+                // From x0 to the instruction pointer they are the same; of calls nothing is known.
+                let given: [u64; aarch64::PC + 1] = words.try_into().ok()?;
+                let mut own = [0; aarch64::COUNT];
+                own[..=aarch64::PC].copy_from_slice(&given);
+                Registers::Aarch64(own)
+            }
+        })
+    }
+
     /// The processor that has them.
     pub fn machine(&self) -> Machine {
         match self {

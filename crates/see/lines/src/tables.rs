@@ -16,17 +16,17 @@ pub struct Tables {
     pub objects: Table,
 }
 
-/// Combines reports. Without `all`, lines are omitted if a lock lies beside data that it may guard, or if
+/// Combines reports, of which the first is the program's: its findings come first, as libraries are seldom the user's to change. Without `all`, lines are omitted if a lock lies beside data that it may guard, or if
 /// there is no sign of writes from several CPUs. `only` selects the entries with this name.
 pub fn tables(reports: &[Report], line: u64, all: bool, only: Option<&str>) -> Tables {
-    let mut ranked: Vec<(&Report, &Finding)> = reports
-        .iter()
-        .flat_map(|r| r.findings.iter().map(move |f| (r, f)))
-        .filter(|(_, f)| (all || f.is_likely()) && only.is_none_or(|name| f.names(name)))
+    let mut ranked: Vec<(bool, &Report, &Finding)> = (0..)
+        .zip(reports)
+        .flat_map(|(i, r)| r.findings.iter().map(move |f| (i > 0, r, f)))
+        .filter(|(.., f)| (all || f.is_likely()) && only.is_none_or(|name| f.names(name)))
         .collect();
-    ranked.sort_by(|(_, a), (_, b)| a.rank().cmp(&b.rank()));
+    ranked.sort_by(|(library, _, a), (other, _, b)| library.cmp(other).then(a.rank().cmp(&b.rank())));
     let (mut findings, mut words) = (findings::Rows::new(), words::Rows::new());
-    for (number, (report, finding)) in (1..).zip(ranked) {
+    for (number, (_, report, finding)) in (1..).zip(ranked) {
         let name = if finding.name.is_empty() { finding.section() } else { &finding.name };
         findings.push(findings::Row {
             finding: Some(number),

@@ -248,8 +248,15 @@ fn watch(args: &LinesArgs, pid: Option<u32>, command: &[OsString], line: u64) ->
     let pid = child.as_ref().map(Child::pid).or(pid).unwrap_or_default();
     let scope = if child.is_some() { Scope::Program(pid) } else { Scope::Process(pid) };
     let mut watched = Watched { pid, ..Watched::default() };
-    let events = Sources::read(&args.root).ok().and_then(|s| s.access_events().ok());
-    let mut sampler = match events.filter(|_| args.seconds != Some(0.0)).map(|e| Collector::open(scope, &e)) {
+    // Of a machine in another directory nothing runs here.
+    let own = args.root == Path::new("/");
+    let sampler = match Sources::read(&args.root).ok().map(|s| s.access_events()) {
+        _ if args.seconds == Some(0.0) => None,
+        Some(Ok(events)) => Some(Collector::open(scope, &events)),
+        Some(Err(_)) | None if own => Some(Collector::watching(scope)),
+        Some(Err(_)) | None => None,
+    };
+    let mut sampler = match sampler {
         Some(Ok(sampler)) => Some(sampler),
         Some(Err(e)) => {
             let why = anyhow::Error::from(e);
@@ -370,9 +377,9 @@ fn all_notes(reports: &[Report]) -> Vec<String> {
 fn not_sampled(args: &LinesArgs) -> Option<String> {
     const TOLD: &str = "this shows what shares a line, not how often the line moves";
     match Sources::read(&args.root).ok()?.access_events() {
-        Err(e) => Some(format!("{TOLD}: {e}")),
         // It was asked for, or the sampler has said why.
-        Ok(_) if args.pid.is_some() || !args.command.is_empty() => None,
+        _ if args.seconds != Some(0.0) && (args.pid.is_some() || !args.command.is_empty()) => None,
+        Err(e) => Some(format!("{TOLD}: {e}; -p PID or -- CMD watches lines with debug registers")),
         Ok(_) => Some(format!("{TOLD}: this machine samples that with -p PID or -- CMD")),
     }
 }

@@ -70,6 +70,8 @@ tables! {
         locked "locked": Int [None Count], "samples of locked instructions";
         cycles "cycles": Int [None Count], "cycles of the loads of known length";
         timed "timed": Int [None Count], "loads of known length";
+        timer "timer": Int [None Gauge], "samples of a timer whose operands lay in the line; null where the CPUs sample accesses themselves" since 9;
+        same "same": Int [None Count], "moves of the line for a word that the other CPU had written itself; null as before" since 9;
     }
 
     /// One row: all samples of accesses.
@@ -83,5 +85,11 @@ tables! {
         locked "locked": Int [None Count], "samples of locked instructions";
         cycles "cycles": Int [None Count], "cycles of the loads of known length";
         timed "timed": Int [None Count], "loads of known length";
+        timer "timer": Int [None Count], "samples of the timer that chose lines to watch; null where the CPUs sample accesses themselves" since 9;
+        lines "lines": Int [None Count], "lines that debug registers watched; null as before" since 9;
+        still "still": Int [None Count], "those of them that did not move meanwhile; null as before" since 9;
+        turns "turns": Int [None Count], "turns in which a line was watched; null as before" since 9;
+        watched "watched": Float [Seconds Time], "time that lines were watched; null as before" since 9;
+        own "own": Float [CpuSeconds Time], "CPU time that this took from the program; null as before" since 9;
     }
 }

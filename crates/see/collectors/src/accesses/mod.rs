@@ -8,8 +8,10 @@
 //! Perf events sample them, without BPF: parsing their rings and decoding where data came from are pure functions in
 //! `ncpu_machine::events`, and `report` joins the samples with the words that `lines` read.
 
+mod names;
 mod open;
 mod tables;
+mod watching;
 
 use std::collections::HashMap;
 use std::io;
@@ -18,11 +20,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ncpu_files::reader::process_text;
-use ncpu_machine::events::AccessEvent;
+use ncpu_instructions::Registers;
 use ncpu_machine::events::sample::{self, Hitm, Record, Sample};
+use ncpu_machine::events::{AccessEvent, Encoding, TYPE_SOFTWARE, user_sample};
 use ncpu_table::Table;
 
 use crate::bpf_support::Ring;
+use open::Wanted;
+use watching::Watching;
 
 /// Different accesses kept; beyond, those of lines that no other CPU had modified are forgotten.
 const MOST: usize = 1 << 19;
@@ -58,6 +63,9 @@ pub enum Error {
     /// The events cannot be switched on.
     #[error("starting to sample")]
     Enable(#[source] io::Error),
+    /// No debug register can be had.
+    #[error("no debug registers, which would watch lines")]
+    NoRegisters(#[source] io::Error),
     /// The list of CPUs cannot be read.
     #[error(transparent)]
     Machine(#[from] ncpu_machine::Error),
@@ -100,6 +108,8 @@ pub struct Counts {
     pub stores: u64,
     /// By locked instructions.
     pub locked: u64,
+    /// Where debug registers watch: moves for a word that the other CPU had written itself.
+    pub same: u64,
     /// Cycles of the loads with a known latency.
     pub cycles: u64,
     /// Number of these loads.
@@ -111,8 +121,10 @@ pub struct Counts {
 pub struct Totals {
     /// Of all accesses.
     pub counts: Counts,
-    /// Samples.
+    /// Samples; where debug registers watch, accesses that they saw.
     pub samples: u64,
+    /// Samples of the timer that says which lines to watch.
+    pub timer: u64,
     /// Samples that are of no access, or whose address was not told.
     pub without: u64,
     /// Records that found no room.
@@ -126,6 +138,18 @@ pub struct Totals {
 }
 
 impl Counts {
+    fn merge(&mut self, other: Counts) {
+        let Counts { local, remote, loads, stores, locked, same, cycles, timed } = other;
+        self.local += local;
+        self.remote += remote;
+        self.loads += loads;
+        self.stores += stores;
+        self.locked += locked;
+        self.same += same;
+        self.cycles += cycles;
+        self.timed += timed;
+    }
+
     fn add(&mut self, sample: &Sample) {
         let source = sample.source;
         match source.hitm() {
@@ -160,6 +184,16 @@ impl Counted {
             Record::Throttled => self.totals.throttled += 1,
         });
         self.totals.damaged += u64::from(done.is_err());
+    }
+
+    /// Counts an access that a debug register saw.
+    fn watched(&mut self, access: Access, counts: Counts) {
+        self.totals.samples += 1;
+        self.totals.counts.merge(counts);
+        self.of.entry(access).or_default().merge(counts);
+        if self.of.len() > MOST {
+            self.forget();
+        }
     }
 
     fn sample(&mut self, sample: &Sample) {
@@ -278,9 +312,11 @@ pub struct Collector {
     opened: open::Opened,
     only: Option<u32>,
     counted: Counted,
-    names: tables::Names,
+    names: names::Names,
     bytes: Vec<u8>,
     hz: u64,
+    /// Where no counter samples accesses.
+    watching: Option<Watching>,
 }
 
 impl Collector {
@@ -289,17 +325,51 @@ impl Collector {
     /// # Errors
     /// This user may not sample, or nothing here samples.
     pub fn open(scope: Scope, events: &[AccessEvent]) -> Result<Collector, Error> {
-        let cpus = ncpu_machine::online_cpus(std::path::Path::new("/"))?.len() as u64;
         // One reader gets them all, as with the timers of `ncpu run`.
-        let hz = (200_000 / cpus.max(1)).clamp(50, 4000);
-        let mut opened = open::open(scope, events, hz)?;
+        Collector::with(scope, events, 4000, |hz| Wanted {
+            sample_type: sample::SAMPLE_TYPE,
+            registers: 0,
+            user_only: false,
+            hz,
+        })
+    }
+
+    /// Where no counter samples accesses: opens timers that say which lines to watch, and debug registers watch them.
+    ///
+    /// # Errors
+    /// This user may not sample, or this machine has no debug registers.
+    pub fn watching(scope: Scope) -> Result<Collector, Error> {
+        const CPU_CLOCK: u64 = 0;
+        let encoding =
+            Encoding { pmu: String::new(), kind: TYPE_SOFTWARE, config: [CPU_CLOCK, 0, 0, 0], cpus: None };
+        let timer = AccessEvent { name: "cpu-clock".into(), encoding, leader: None, any_instruction: false };
+        let mut collector = Collector::with(scope, &[timer], 299, |hz| Wanted {
+            sample_type: user_sample::SAMPLE_TYPE,
+            registers: Registers::PERF_MASK,
+            user_only: true,
+            hz,
+        })?;
+        collector.watching = Some(Watching::new(collector.rings.len()).map_err(Error::NoRegisters)?);
+        Ok(collector)
+    }
+
+    fn with(
+        scope: Scope,
+        events: &[AccessEvent],
+        most: u64,
+        wanted: impl Fn(u64) -> Wanted,
+    ) -> Result<Collector, Error> {
+        let cpus = ncpu_machine::online_cpus(std::path::Path::new("/"))?.len() as u64;
+        let hz = (200_000 / cpus.max(1)).clamp(50, most);
+        let mut opened = open::open(scope, events, wanted(hz))?;
         let only = match scope {
             Scope::Program(pid) | Scope::Process(pid) if opened.everybody => Some(pid),
             _ => None,
         };
         let rings = std::mem::take(&mut opened.rings);
-        let names = tables::Names::default();
-        Ok(Collector { rings, opened, only, counted: Counted::default(), names, bytes: Vec::new(), hz })
+        let (names, bytes) = (names::Names::default(), Vec::new());
+        let counted = Counted::default();
+        Ok(Collector { rings, opened, only, counted, names, bytes, hz, watching: None })
     }
 
     /// Begins to sample what runs already.
@@ -316,10 +386,11 @@ impl Collector {
             self.drain();
             let left = deadline.map_or(Duration::MAX, |d| d.saturating_duration_since(Instant::now()));
             // A ring holds half a second's.
-            if stop.load(Ordering::Relaxed)
-                || left.is_zero()
-                || ended(end, left.min(Duration::from_millis(50)))
-            {
+            let mut pause = Duration::from_millis(50);
+            if let Some(watching) = &mut self.watching {
+                pause = watching.turn(&mut self.counted, &mut self.names);
+            }
+            if stop.load(Ordering::Relaxed) || left.is_zero() || ended(end, left.min(pause)) {
                 break;
             }
         }
@@ -333,7 +404,13 @@ impl Collector {
         for ring in &mut self.rings {
             self.bytes.clear();
             self.counted.totals.damaged += u64::from(ring.drain(&mut self.bytes) > 0);
-            self.counted.take(&self.bytes, |pid| self.only.is_none_or(|only| only == pid));
+            let wanted = |pid| self.only.is_none_or(|only| only == pid);
+            match &mut self.watching {
+                Some(watching) => {
+                    watching.take(&self.bytes, &mut self.counted, &mut self.names, wanted);
+                }
+                None => self.counted.take(&self.bytes, wanted),
+            }
         }
         if self.counted.totals.samples > known {
             let pids: std::collections::HashSet<u32> = self.counted.of.keys().map(|a| a.pid).collect();
@@ -353,22 +430,27 @@ impl Collector {
 
     /// The tables `accesses` (of lines of `line` bytes that another CPU had modified) and `access_totals`.
     pub fn tables(&mut self, line: u64) -> [Table; 2] {
-        tables::of(&self.counted, &mut self.names, line)
+        tables::of(&self.counted, self.watching.as_ref(), &mut self.names, line)
     }
 
     /// Notes for the reader.
     pub fn notes(&self) -> Vec<String> {
-        let mut notes = notes(&self.counted.totals, self.hz);
-        if self.opened.user_only {
+        let mut notes = notes(&self.counted.totals, self.hz, self.watching.is_some());
+        notes.extend(self.watching.as_ref().and_then(Watching::note));
+        if self.opened.user_only && self.watching.is_none() {
             notes.push("accesses of the kernel are not sampled: that takes root".into());
         }
         notes
     }
 }
 
-fn notes(totals: &Totals, hz: u64) -> Vec<String> {
+fn notes(totals: &Totals, hz: u64, watching: bool) -> Vec<String> {
     let mut notes = Vec::new();
-    if totals.samples == 0 {
+    if watching {
+        if totals.timer == 0 {
+            notes.push("no sample of its code was taken: it ran for too short, or hardly ran".into());
+        }
+    } else if totals.samples == 0 {
         notes.push("no access was sampled: it ran for too short, or hardly ran".into());
     } else if totals.without == totals.samples {
         notes.push(

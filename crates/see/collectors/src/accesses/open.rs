@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use ncpu_machine::events::{AccessEvent, Encoding, sample};
+use ncpu_machine::events::{AccessEvent, Encoding};
 use perf_event_open_sys::bindings::perf_event_attr;
 
 use super::{Error, Scope};
@@ -23,6 +23,18 @@ pub(super) struct Opened {
     pub everybody: bool,
 }
 
+/// The content of samples, and their number a second.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    /// `PERF_SAMPLE_*`.
+    pub sample_type: u64,
+    /// User registers of `asm/perf_regs.h`, a bit each.
+    pub registers: u64,
+    /// Samples of the kernel say nothing.
+    pub user_only: bool,
+    pub hz: u64,
+}
+
 /// How an event is opened; what the kernel refuses is given up in turn.
 #[derive(Clone, Copy)]
 struct How {
@@ -31,13 +43,14 @@ struct How {
     /// With what the thread starts, from its `exec` on.
     program: bool,
     user_only: bool,
-    hz: u64,
+    wanted: Wanted,
 }
 
 /// Opens each event on each of its CPUs that are online.
-pub(super) fn open(scope: Scope, events: &[AccessEvent], hz: u64) -> Result<Opened, Error> {
+pub(super) fn open(scope: Scope, events: &[AccessEvent], wanted: Wanted) -> Result<Opened, Error> {
     let cpus = ncpu_machine::online_cpus(std::path::Path::new("/"))?;
-    let how = |pid, program, user_only| How { pid, program, user_only, hz };
+    let how =
+        |pid, program, user_only| How { pid, program, user_only: user_only || wanted.user_only, wanted };
     // Events for all processes, separated by process when read, cost an event a CPU for any number of
     // threads.
     let mut ways = match scope {
@@ -117,8 +130,9 @@ fn one(event: &AccessEvent, how: How, cpu: u32, into: &mut Opened) -> Result<(),
         }
     };
     let mut attr = attr(&event.encoding, how, leader.is_none());
-    attr.sample_type = sample::SAMPLE_TYPE;
-    attr.sample_period = how.hz;
+    attr.sample_type = how.wanted.sample_type;
+    attr.sample_regs_user = how.wanted.registers;
+    attr.sample_period = how.wanted.hz;
     attr.set_freq(1);
     attr.set_watermark(1);
     attr.wakeup_watermark = u32::MAX;

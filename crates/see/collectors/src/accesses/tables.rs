@@ -4,59 +4,44 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use ncpu_machine::{Topology, process};
+use ncpu_instructions::lines::LINE;
+use ncpu_machine::Topology;
 use ncpu_schema::{access_totals, accesses};
-use ncpu_symbols::{Kernel, ProcMaps, User, region};
+use ncpu_symbols::{Kernel, region};
 use ncpu_table::Table;
 
-use super::{Counted, Counts, Mappings};
+use super::names::Names;
+use super::watching::{Effort, Watching};
+use super::{Counted, Counts};
 use crate::lock_names::LockNamer;
-
-/// Names of processes, threads, data and code.
-pub(super) struct Names {
-    pub mappings: Mappings,
-    maps: ProcMaps,
-    user: User,
-    processes: HashMap<u32, String>,
-}
-
-impl Default for Names {
-    fn default() -> Names {
-        Names {
-            mappings: Mappings::default(),
-            maps: ProcMaps::new(Path::new("/")),
-            user: User::new(),
-            processes: HashMap::new(),
-        }
-    }
-}
-
-impl Names {
-    /// A process has samples: what it maps must be known before it ends.
-    pub fn met(&mut self, pid: u32) {
-        let known = self.mappings.text(pid).map(<[u8]>::len);
-        self.mappings.look(pid);
-        // More libraries than before.
-        if self.mappings.text(pid).map(<[u8]>::len) != known {
-            self.maps.note_process(pid);
-        }
-        if let Some(name) = process::name(format!("/proc/{pid}").as_ref()) {
-            self.processes.insert(pid, name);
-        }
-    }
-}
 
 /// The kernel's half of the address space.
 fn is_kernel(address: u64) -> bool {
     address >> 63 == 1
 }
 
-pub(super) fn of(counted: &Counted, names: &mut Names, line: u64) -> [Table; 2] {
-    let moved: HashSet<(u32, u64)> = counted
-        .accesses()
-        .filter(|(_, n)| n.local + n.remote > 0)
-        .map(|(a, _)| (space(a.pid, a.address), a.address & !(line - 1)))
-        .collect();
+/// Of a timer's samples, the part that must lie in a line for it to matter.
+const LEAST: f64 = 0.01;
+
+pub(super) fn of(counted: &Counted, watching: Option<&Watching>, names: &mut Names, line: u64) -> [Table; 2] {
+    let mut moves: HashMap<(u32, u64), u64> = HashMap::new();
+    for (a, n) in counted.accesses() {
+        *moves.entry((space(a.pid, a.address), a.address & !(line - 1))).or_default() += n.local + n.remote;
+    }
+    // Memory that one thread hands over to another moves once.
+    let least = if watching.is_some() { 2 } else { 1 };
+    moves.retain(|_, n| *n >= least);
+    let effort = watching.map(Watching::effort);
+    let still = effort.map(|e| e.lines.saturating_sub(moves.len() as u64));
+    let sampled = |pid, address| {
+        // The user's line may hold several lines that are watched.
+        let parts = (address & !(line - 1)..).step_by(LINE as usize).take((line / LINE).max(1) as usize);
+        watching.map(|watching| parts.map(|part| watching.sampled(pid, part)).sum::<u64>())
+    };
+    let matters = |(pid, address): &(u32, u64)| {
+        sampled(*pid, *address).is_none_or(|n| n as f64 >= LEAST * counted.totals().timer as f64)
+    };
+    let moved: HashSet<(u32, u64)> = moves.into_keys().filter(matters).collect();
     let mut rows: Vec<_> = counted
         .accesses()
         .filter(|(a, _)| moved.contains(&(space(a.pid, a.address), a.address & !(line - 1))))
@@ -106,9 +91,11 @@ pub(super) fn of(counted: &Counted, names: &mut Names, line: u64) -> [Table; 2] 
             locked: Some(n.locked),
             cycles: Some(n.cycles),
             timed: Some(n.timed),
+            timer: sampled(a.pid, a.address),
+            same: watching.map(|_| n.same),
         });
     }
-    [out.finish(), totals(counted)]
+    [out.finish(), totals(counted, effort, still)]
 }
 
 /// The address space of an address: the kernel's is 0.
@@ -116,9 +103,9 @@ fn space(pid: u32, address: u64) -> u32 {
     if is_kernel(address) { 0 } else { pid }
 }
 
-fn totals(counted: &Counted) -> Table {
+fn totals(counted: &Counted, effort: Option<Effort>, still: Option<u64>) -> Table {
     let t = counted.totals();
-    let Counts { local, remote, loads, stores, locked, cycles, timed } = t.counts;
+    let Counts { local, remote, loads, stores, locked, cycles, timed, .. } = t.counts;
     let mut out = access_totals::Rows::new();
     out.push(access_totals::Row {
         samples: Some(t.samples),
@@ -130,6 +117,12 @@ fn totals(counted: &Counted) -> Table {
         locked: Some(locked),
         cycles: Some(cycles),
         timed: Some(timed),
+        timer: effort.map(|_| t.timer),
+        lines: effort.map(|e| e.lines),
+        still,
+        turns: effort.map(|e| e.turns),
+        watched: effort.map(|e| e.watched.as_secs_f64()),
+        own: effort.map(|e| e.own.as_secs_f64()),
     });
     out.finish()
 }

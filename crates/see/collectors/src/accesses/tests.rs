@@ -45,9 +45,9 @@ fn samples_are_joined_with_names() {
     let counted = collected(&bytes);
     assert_eq!((counted.totals().samples, counted.totals().without), (6, 1));
     assert_eq!(counted.hottest(), Some(std::process::id()));
-    let mut names = tables::Names::default();
+    let mut names = names::Names::default();
     names.met(std::process::id());
-    let [accesses, totals] = tables::of(&counted, &mut names, 64);
+    let [accesses, totals] = tables::of(&counted, None, &mut names, 64);
     assert_eq!(accesses.num_rows(), 2, "the heap's line never moved");
     assert_eq!(
         (totals.int(0, "local"), totals.int(0, "remote"), totals.int(0, "stores")),
@@ -78,7 +78,7 @@ fn memory_is_bounded_and_what_moved_is_kept() {
     assert!(counted.accesses().count() <= MOST / 2);
     assert!(counted.accesses().any(|(a, _)| a.address == 0x1000));
     assert!(counted.totals().forgotten >= MOST as u64);
-    assert!(notes(counted.totals(), 99).iter().any(|n| n.starts_with("dropped")));
+    assert!(notes(counted.totals(), 99, false).iter().any(|n| n.starts_with("dropped")));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn others_are_left_out_and_damage_is_counted() {
     assert_eq!(counted.totals().samples, 0);
     counted.take(&record(8, 1, 1, STORE)[..40], |_| true);
     assert_eq!((counted.totals().samples, counted.totals().damaged), (0, 1));
-    assert!(notes(counted.totals(), 99)[0].starts_with("no access was sampled"));
+    assert!(notes(counted.totals(), 99, false)[0].starts_with("no access was sampled"));
 }
 
 /// An event that every machine can sample: page faults have an address, too. They take the way of any access,

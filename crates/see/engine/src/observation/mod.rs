@@ -34,7 +34,6 @@ mod threads;
 pub(crate) mod throttle;
 mod tick;
 mod user_code;
-mod user_lines;
 mod user_locks;
 mod waiters;
 

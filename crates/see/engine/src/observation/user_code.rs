@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use ncpu_files::reader::process_text;
-use ncpu_instructions::{Address, Code, Kind, Machine, Operand, Registers, Waited, stalls};
+use ncpu_instructions::lines::{LINE, Lines, Sharing, Touch};
+use ncpu_instructions::{Address, Code, Kind, Machine, Registers, Waited, stalls};
 use ncpu_schema::{UserCause, data, user_causes};
 use ncpu_symbols::{CodeKey, CodePlace, region};
 use ncpu_table::Table;
 
-use super::user_lines::{LINE, Lines, Sharing, Touch};
 use crate::bpf_support::Stack;
 use crate::bpf_support::namespace::process_dir;
 use crate::names::Symbols;
@@ -238,14 +238,7 @@ impl UserCode {
         for function in ready.iter().filter_map(|key| self.functions.get(key)) {
             let Some(code) = &function.code else { continue };
             for waiting in &function.waiting {
-                let before = match code.waited(waiting.at) {
-                    Some(Waited::For(i)) => code.instructions()[i].operand.as_ref(),
-                    _ => None,
-                };
-                // The one at the sample comes next, and its registers are whole.
-                let here = code.position(waiting.at).and_then(|i| code.instructions()[i].operand);
-                let next = here.map(Operand::ahead);
-                for operand in before.into_iter().chain(&next).filter(|o| !o.on_stack) {
+                for operand in code.operands(waiting.at) {
                     let Some(Address { at, size }) = operand.address(&waiting.met.registers, waiting.code)
                     else {
                         continue;

@@ -17,6 +17,7 @@ mod parse;
 pub mod sample;
 pub mod stacks;
 mod tracefs;
+pub mod user_sample;
 
 use std::collections::BTreeMap;
 use std::path::Path;

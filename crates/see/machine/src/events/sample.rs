@@ -20,9 +20,9 @@ const RECORD_LOST_SAMPLES: u32 = 13;
 
 /// A record of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Record {
-    /// An access.
-    Sample(Sample),
+pub enum Record<S = Sample> {
+    /// A sample: an access, where nothing else is said.
+    Sample(S),
     /// The number of records that found the ring full, or were lost by the hardware.
     Lost(u64),
     /// The kernel throttled the event: there were more samples than `perf_event_max_sample_rate`.
@@ -126,7 +126,16 @@ pub struct Damaged {
 ///
 /// # Errors
 /// [`Damaged`], after all earlier records were taken.
-pub fn records(bytes: &[u8], mut take: impl FnMut(Record)) -> Result<(), Damaged> {
+pub fn records(bytes: &[u8], take: impl FnMut(Record)) -> Result<(), Damaged> {
+    records_of(bytes, sample, take)
+}
+
+/// The same of samples with other fields, which `sample` reads from a record's words.
+pub(super) fn records_of<S>(
+    bytes: &[u8],
+    sample: impl Fn(&[[u8; 8]]) -> Option<S>,
+    mut take: impl FnMut(Record<S>),
+) -> Result<(), Damaged> {
     let mut at = 0;
     while at < bytes.len() {
         let rest = &bytes[at..];

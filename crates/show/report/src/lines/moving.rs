@@ -71,6 +71,10 @@ struct Sum {
     threads: BTreeSet<(u64, u64)>,
     cpus: CpuSet,
     nodes: CpuSet,
+    /// Moves for a word that the other CPU had written, where debug registers watched.
+    same: Option<u64>,
+    /// Of the whole line: timer samples in it.
+    timer: Option<u64>,
 }
 
 impl Sum {
@@ -83,6 +87,8 @@ impl Sum {
         self.locked += n(t.locked.get(row));
         self.cycles += n(t.cycles.get(row));
         self.timed += n(t.timed.get(row));
+        self.same = sum_of(self.same, t.same.get(row));
+        self.timer = self.timer.max(t.timer.get(row));
         self.threads.insert((n(t.pid.get(row)), n(t.tid.get(row))));
         // A recording may hold any number there.
         let cpu = |cell: Option<u64>| {
@@ -162,7 +168,8 @@ pub fn moving(
         .filter(|(.., sum)| sum.hitm() > 0)
         .collect();
     // A line that comes from another node costs several that do not.
-    ranked.sort_by_key(|(key, _, sum)| (std::cmp::Reverse(sum.local + 3 * sum.remote), *key));
+    // Where debug registers watched, all lines have as many accesses: a timer's samples say which matters most.
+    ranked.sort_by_key(|(key, _, sum)| (std::cmp::Reverse((sum.timer, sum.local + 3 * sum.remote)), *key));
     tables(&ranked, findings)
 }
 
@@ -175,9 +182,19 @@ impl Sum {
         self.locked += other.locked;
         self.cycles += other.cycles;
         self.timed += other.timed;
+        self.same = sum_of(self.same, other.same);
+        self.timer = self.timer.max(other.timer);
         self.threads.extend(&other.threads);
         self.cpus = self.cpus.or(&other.cpus);
         self.nodes = self.nodes.or(&other.nodes);
+    }
+}
+
+/// The sum of what is known.
+fn sum_of(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a + b),
+        _ => a.or(b),
     }
 }
 
@@ -218,8 +235,20 @@ fn word_at<'a, 'w>(known: &'a [Word<'w>], address: u64) -> Option<&'a Word<'w>> 
     known[..end].iter().rev().take(64).find(|w| address - w.start < w.size)
 }
 
+/// A part of a line's moves that is too small to be said.
+const FEW: f64 = 0.05;
+
 /// Whether threads want the same word of a line, or only each other's line.
 fn sharing(places: &BTreeMap<u64, Place>, sum: &Sum) -> &'static str {
+    // Each move is known to be of the one or the other kind.
+    if let (Some(same), 2..) = (sum.same, sum.threads.len()) {
+        let part = same as f64 / sum.hitm().max(1) as f64;
+        return match part {
+            ..FEW => "false",
+            p if p > 1.0 - FEW => "true",
+            _ => "both",
+        };
+    }
     // Where no store was sampled, any word may be written.
     let writes_known = sum.written();
     let wanted = |p: &&Place| p.sum.threads.len() > 1 && (p.sum.written() || !writes_known);
@@ -261,7 +290,8 @@ fn tables(ranked: &[Ranked], findings: &findings::Reader<'_>) -> Moving {
             .text(sharing)
             .int(sum.hitm())
             .float(100.0 * sum.hitm() as f64 / all.max(1) as f64);
-        let row = counted(row, sum).int(places.len() as u64).int_opt(finding).text_opt(fix);
+        let row =
+            counted(row, sum).int(places.len() as u64).int_opt(finding).text_opt(fix).int_opt(sum.timer);
         let _ = row;
         for (offset, place) in places {
             let mut code: Vec<_> = place.code.iter().collect();
@@ -324,6 +354,12 @@ fn line_columns() -> Vec<Column> {
     columns.push(Column::int("words", Unit::None, Kind::Gauge, "words touched"));
     columns.push(Column::int("finding", Unit::None, Kind::Gauge, "the finding with its words"));
     columns.push(Column::text("fix", "padding that parts them"));
+    columns.push(Column::int(
+        "timer",
+        Unit::None,
+        Kind::Gauge,
+        "timer samples with an operand in it, where debug registers watched",
+    ));
     columns
 }
 
@@ -346,15 +382,23 @@ pub fn moving_text(moving: &Moving, totals: &access_totals::Reader<'_>, most: us
     let width = width.clamp(40, 160);
     let (loads, remote) = (totals.loads.sum(), totals.remote.sum());
     let hitm = totals.local.sum() + remote;
-    let mut out = fitted(
-        &format!(
+    let part = |of: u64| 100.0 * hitm as f64 / of.max(1) as f64;
+    let watched = watched(totals, moving.lines.num_rows() as u64);
+    let head = match &watched {
+        None => format!(
             "{loads} loads and {} stores sampled: {hitm} loads found their line modified in another cache ({:.1} %), {remote} of them on another node",
             totals.stores.sum(),
-            100.0 * hitm as f64 / loads.max(1) as f64,
+            part(loads),
         ),
-        width,
-        2,
-    );
+        Some(head) => format!(
+            "{head}: {} accesses seen, {hitm} of them to a line that another CPU had written ({:.1} %), {remote} of them on another node",
+            totals.samples.sum(),
+            part(totals.samples.sum()),
+        ),
+    };
+    let timer = totals.timer.sum().max(1);
+    let what = if watched.is_some() { "moves" } else { "HITM" };
+    let mut out = fitted(&head, width, 2);
     let t = &moving.lines;
     for row in 0..t.num_rows().min(most) {
         let cell = |column| t.text(row, column).unwrap_or("");
@@ -362,10 +406,14 @@ pub fn moving_text(moving: &Moving, totals: &access_totals::Reader<'_>, most: us
         let number = int("number");
         out.push('\n');
         let mut head = format!(
-            "{number:>3}. {} sharing: {} {}, {:.1} % of HITM ({} local, {} remote), {} threads on CPUs {}",
+            "{number:>3}. {} sharing: {} {},{} {:.1} % of {what} ({} local, {} remote), {} threads on CPUs {}",
             cell("sharing"),
             width::start(cell("names"), 60),
             cell("line"),
+            match t.int(row, "timer") {
+                Some(n) => format!(" in {:.0} % of the samples,", 100.0 * n as f64 / timer as f64),
+                None => String::new(),
+            },
             t.number(row, "share").unwrap_or(0.0),
             int("local"),
             int("remote"),
@@ -386,7 +434,7 @@ pub fn moving_text(moving: &Moving, totals: &access_totals::Reader<'_>, most: us
             let _ = write!(head, ", {cycles:.0} cycles a load");
         }
         out += &fitted(&head, width, 5);
-        out += &places(&moving.offsets, number, width);
+        out += &places(&moving.offsets, number, width, what);
         let told = t.int(row, "finding").map(|f| format!(" (finding {f})")).unwrap_or_default();
         match (cell("sharing"), cell("fix")) {
             ("true", _) => {
@@ -406,10 +454,35 @@ pub fn moving_text(moving: &Moving, totals: &access_totals::Reader<'_>, most: us
     out
 }
 
+/// A sentence on what debug registers watched, if they did; `shown` lines moved and matter.
+fn watched(totals: &access_totals::Reader<'_>, shown: u64) -> Option<String> {
+    let turns = totals.turns.get(0)?;
+    let n = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let (lines, still) = (totals.lines.get(0).unwrap_or(0), totals.still.get(0).unwrap_or(0));
+    let seldom = lines.saturating_sub(still + shown);
+    let mut others = Vec::new();
+    if still > 0 {
+        others.push(format!("{still} not shared while watched"));
+    }
+    if seldom > 0 {
+        others.push(format!("{seldom} in less than 1 % of the samples"));
+    }
+    Some(format!(
+        "{} chose {}{}{}, which debug registers watched in {} of {:.0} ms in all, at a cost of {:.0} ms",
+        n(totals.timer.sum(), "timer sample"),
+        n(lines, "line"),
+        if others.is_empty() { "" } else { ", " },
+        others.join(", "),
+        n(turns, "turn"),
+        1e3 * totals.watched.get(0).unwrap_or(0.0),
+        1e3 * totals.own.get(0).unwrap_or(0.0),
+    ))
+}
+
 /// Places in the code shown for a line.
 const PLACES: usize = 8;
 
-fn places(offsets: &Table, number: u64, width: usize) -> String {
+fn places(offsets: &Table, number: u64, width: usize, what: &str) -> String {
     let mut rows: Vec<usize> =
         (0..offsets.num_rows()).filter(|&r| offsets.int(r, "number") == Some(number)).collect();
     let all = rows.len();
@@ -434,7 +507,7 @@ fn places(offsets: &Table, number: u64, width: usize) -> String {
             ]
         })
         .collect();
-    let heads = ["", "HITM", "loads", "stores", "threads", "word", "code", "source"];
+    let heads = ["", what, "loads", "stores", "threads", "word", "code", "source"];
     let wide =
         |c: usize| cells.iter().map(|row| width::columns(&row[c])).chain([heads[c].len()]).max().unwrap_or(0);
     let mut widths: [usize; 8] = std::array::from_fn(wide);

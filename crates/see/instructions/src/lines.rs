@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Bytes of a cache line.
-pub(super) const LINE: u64 = 64;
+pub const LINE: u64 = 64;
 /// Lines remembered of all processes; of more none is.
-const MAX_LINES: usize = 1 << 15;
+pub const MAX_LINES: usize = 1 << 15;
 /// Threads and writing functions remembered of a line.
 const MAX_THREADS: usize = 64;
 const MAX_WRITERS: usize = 4;
@@ -17,17 +17,22 @@ const SECOND: u32 = 3;
 
 /// An operand that a thread had.
 #[derive(Clone, Debug)]
-pub(super) struct Touch {
+pub struct Touch {
+    /// The process.
     pub tgid: u32,
+    /// The thread.
     pub tid: u32,
+    /// The address of its first byte.
     pub at: u64,
+    /// Bytes.
     pub size: u16,
+    /// It is written, if perhaps not alone.
     pub writes: bool,
 }
 
 /// A line of a process.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub struct Line {
     threads: Vec<User>,
     last: u32,
     changes: u32,
@@ -47,7 +52,7 @@ struct User {
 
 /// How threads use a line together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sharing {
+pub enum Sharing {
     /// The same word.
     True,
     /// Each its own.
@@ -55,6 +60,7 @@ pub(super) enum Sharing {
 }
 
 impl Sharing {
+    /// As tables have it.
     pub fn name(self) -> &'static str {
         match self {
             Sharing::True => "true",
@@ -81,8 +87,31 @@ impl Line {
         written.then_some(if same { Sharing::True } else { Sharing::False })
     }
 
+    /// Threads that use it, as far as they are remembered.
     pub fn threads(&self) -> u64 {
         self.threads.len() as u64
+    }
+
+    /// These threads with their touches, the one with most first.
+    pub fn users(&self) -> Vec<(u32, u32)> {
+        let mut users: Vec<(u32, u32)> = self.threads.iter().map(|t| (t.tid, t.touches)).collect();
+        users.sort_by_key(|(tid, touches)| (std::cmp::Reverse(*touches), *tid));
+        users
+    }
+
+    /// Touches of all threads.
+    pub fn touches(&self) -> u64 {
+        self.threads.iter().map(|t| u64::from(t.touches)).sum()
+    }
+
+    /// Whether a thread writes it.
+    pub fn is_written(&self) -> bool {
+        self.threads.iter().any(|t| t.writes != 0)
+    }
+
+    /// Whether an operand lies, even in part, in its eight bytes from place `word` on.
+    pub fn uses(&self, word: u64) -> bool {
+        self.threads.iter().any(|t| (t.reads | t.writes) >> word & 0xff != 0)
     }
 
     /// Functions that write it.
@@ -107,7 +136,7 @@ impl Line {
 
 /// Lines by process and address.
 #[derive(Debug, Default)]
-pub(super) struct Lines(HashMap<(u32, u64), Line>);
+pub struct Lines(HashMap<(u32, u64), Line>);
 
 impl Lines {
     /// The line that an address lies in.
@@ -146,8 +175,14 @@ impl Lines {
         *if touch.writes { &mut user.writes } else { &mut user.reads } |= bytes;
     }
 
+    /// The line of an address of a process, if a touch of it is remembered.
     pub fn get(&self, tgid: u32, at: u64) -> Option<&Line> {
         self.0.get(&(tgid, Lines::line(at)))
+    }
+
+    /// All lines, by process and address.
+    pub fn iter(&self) -> impl Iterator<Item = (&(u32, u64), &Line)> {
+        self.0.iter()
     }
 
     /// Forgets lines that one thread alone has used.

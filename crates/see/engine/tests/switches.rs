@@ -237,9 +237,14 @@ mod parts {
         // SAFETY: made for threads.
         unsafe impl Sync for Lock {}
         static LOCK: Lock = Lock(std::cell::UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
-        // SAFETY, here and below: a mutex that is never moved, unlocked by the thread that has locked it.
-        let lock = || assert_eq!(unsafe { libc::pthread_mutex_lock(LOCK.0.get()) }, 0);
-        let unlock = || assert_eq!(unsafe { libc::pthread_mutex_unlock(LOCK.0.get()) }, 0);
+        let lock = || {
+            // SAFETY: a mutex that lives for ever and is never moved.
+            assert_eq!(unsafe { libc::pthread_mutex_lock(LOCK.0.get()) }, 0);
+        };
+        let unlock = || {
+            // SAFETY: as above; the thread has locked it.
+            assert_eq!(unsafe { libc::pthread_mutex_unlock(LOCK.0.get()) }, 0);
+        };
         let until = Instant::now() + Duration::from_millis(3000);
         // Time off CPU, but for that on run queues.
         let asleep = |part: &dyn Fn()| {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ncpu_collectors::accesses::{Collector, Scope};
 use ncpu_table::Table;
 
-/// What debug registers see of three lines that two threads of this process write: a word each, the same word, and lines of their own.
+/// Hits of debug registers in lines that two threads of this process write: a word each, the same word, and lines of their own.
 #[test]
 fn debug_registers_see_who_writes_which_word() {
     let mut collector = match Collector::watching(Scope::Process(std::process::id())) {

@@ -146,23 +146,22 @@ impl Counts {
         self.stores += stores;
         self.locked += locked;
         self.same += same;
-        self.cycles += cycles;
+        self.cycles = self.cycles.saturating_add(cycles);
         self.timed += timed;
     }
 
-    fn add(&mut self, sample: &Sample) {
+    fn of(sample: &Sample) -> Counts {
         let source = sample.source;
-        match source.hitm() {
-            Some(Hitm::Local) => self.local += 1,
-            Some(Hitm::Remote) => self.remote += 1,
-            None => {}
-        }
-        self.loads += u64::from(source.load());
-        self.stores += u64::from(source.store());
-        self.locked += u64::from(source.locked());
-        if source.load() && sample.weight > 0 {
-            self.cycles = self.cycles.saturating_add(sample.weight);
-            self.timed += 1;
+        let timed = source.load() && sample.weight > 0;
+        Counts {
+            local: u64::from(source.hitm() == Some(Hitm::Local)),
+            remote: u64::from(source.hitm() == Some(Hitm::Remote)),
+            loads: source.load().into(),
+            stores: source.store().into(),
+            locked: source.locked().into(),
+            same: 0,
+            cycles: if timed { sample.weight } else { 0 },
+            timed: timed.into(),
         }
     }
 }
@@ -177,18 +176,26 @@ pub struct Counted {
 impl Counted {
     /// Takes what a ring held; of processes for which `wanted` does not hold nothing.
     pub fn take(&mut self, bytes: &[u8], wanted: impl Fn(u32) -> bool) {
-        let done = sample::records(bytes, |record| match record {
-            Record::Sample(sample) if wanted(sample.pid) => self.sample(&sample),
-            Record::Sample(_) => {}
-            Record::Lost(n) => self.totals.lost = self.totals.lost.saturating_add(n),
-            Record::Throttled => self.totals.throttled += 1,
+        let done = sample::records(bytes, |record| {
+            if let Some(sample) = self.sample_of(record).filter(|sample| wanted(sample.pid)) {
+                self.sample(&sample);
+            }
         });
         self.totals.damaged += u64::from(done.is_err());
     }
 
-    /// Counts an access that a debug register saw.
-    fn watched(&mut self, access: Access, counts: Counts) {
-        self.totals.samples += 1;
+    /// The sample that a record is; what is no sample is counted.
+    fn sample_of<S>(&mut self, record: Record<S>) -> Option<S> {
+        match record {
+            Record::Sample(sample) => return Some(sample),
+            Record::Lost(n) => self.totals.lost = self.totals.lost.saturating_add(n),
+            Record::Throttled => self.totals.throttled += 1,
+        }
+        None
+    }
+
+    /// Counts an access, or several alike.
+    fn count(&mut self, access: Access, counts: Counts) {
         self.totals.counts.merge(counts);
         self.of.entry(access).or_default().merge(counts);
         if self.of.len() > MOST {
@@ -202,12 +209,8 @@ impl Counted {
             self.totals.without += 1;
             return;
         }
-        self.totals.counts.add(sample);
         let Sample { address, pid, tid, cpu, ip, .. } = *sample;
-        self.of.entry(Access { address, pid, tid, cpu, ip }).or_default().add(sample);
-        if self.of.len() > MOST {
-            self.forget();
-        }
+        self.count(Access { address, pid, tid, cpu, ip }, Counts::of(sample));
     }
 
     /// Makes room: what lies in no line that moved goes, and if that does not do, what was met once.

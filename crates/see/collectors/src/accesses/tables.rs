@@ -35,7 +35,7 @@ pub(super) fn of(counted: &Counted, watching: Option<&Watching>, names: &mut Nam
     let still = effort.map(|e| e.lines.saturating_sub(moves.len() as u64));
     let sampled = |pid, address| {
         // The user's line may hold several lines that are watched.
-        let parts = (address & !(line - 1)..).step_by(LINE as usize).take((line / LINE).max(1) as usize);
+        let parts = (0..(line / LINE).max(1)).map(|n| (address & !(line - 1)) + n * LINE);
         watching.map(|watching| parts.map(|part| watching.sampled(pid, part)).sum::<u64>())
     };
     let matters = |(pid, address): &(u32, u64)| {

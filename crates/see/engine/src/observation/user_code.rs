@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ncpu_files::reader::process_text;
 use ncpu_instructions::lines::{LINE, Lines, Sharing, Touch};
-use ncpu_instructions::{Address, Code, Kind, Machine, Registers, Waited, stalls};
+use ncpu_instructions::{Address, Code, Kind, Registers, Waited, stalls};
 use ncpu_schema::{UserCause, data, user_causes};
 use ncpu_symbols::{CodeKey, CodePlace, region};
 use ncpu_table::Table;
@@ -221,12 +221,8 @@ impl UserCode {
             // Where its bytes cannot be read now, it is tried again.
             let kept = || made.get(&function.place.key).map(|made| made.bytes.clone());
             let Some(bytes) = symbols.code_bytes(&function.place).or_else(kept) else { continue };
-            // Code of other processors, which an emulator may map, has no instructions: its samples are unknown.
-            let code = match (machine_of(&function.place), function.place.whole) {
-                (Some(machine), true) => Code::decode(machine, &bytes),
-                (Some(machine), false) => Code::resynchronized(machine, &bytes),
-                (None, _) => Code::default(),
-            };
+            // Samples of code without instructions are unknown.
+            let code = Code::of_file(function.place.machine, function.place.whole, &bytes);
             function.counts = vec![0; code.instructions().len()];
             function.code = Some(code);
         }
@@ -387,11 +383,6 @@ impl UserCode {
         }
         rows.finish()
     }
-}
-
-/// The processor that code is for.
-fn machine_of(place: &CodePlace) -> Option<Machine> {
-    place.machine.map_or(Machine::OWN, Machine::of_elf)
 }
 
 /// Whether operands lie in few enough lines for the caches of one core: then their latency is a matter of computing. How many lines there

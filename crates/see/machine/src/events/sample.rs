@@ -161,11 +161,14 @@ pub(super) fn records_of<S>(
     Ok(())
 }
 
+/// The first or second number of four bytes in a word.
+pub(super) fn half(word: [u8; 8], second: usize) -> u32 {
+    let (halves, _) = word.as_chunks::<4>();
+    u32::from_ne_bytes(halves[second])
+}
+
 fn sample(words: &[[u8; 8]]) -> Option<Sample> {
     let &[ip, ids, address, cpu, weight, source] = words.first_chunk::<6>()?;
-    let half = |word: [u8; 8], high: usize| {
-        u32::from_ne_bytes([word[4 * high], word[4 * high + 1], word[4 * high + 2], word[4 * high + 3]])
-    };
     Some(Sample {
         ip: u64::from_ne_bytes(ip),
         pid: half(ids, 0),

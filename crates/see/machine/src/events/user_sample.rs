@@ -1,7 +1,7 @@
 //! Samples of user code with its registers in a perf event's ring buffer: of a timer, or of an access to an address that a
 //! debug register watches.
 
-use super::sample::{Damaged, Record, records_of};
+use super::sample::{Damaged, Record, half, records_of};
 
 /// The `PERF_SAMPLE_*` flags, whose fields come in the order IP, TID, TIME, ADDR, CPU, REGS_USER.
 pub const SAMPLE_TYPE: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 7 | 1 << 12;
@@ -38,9 +38,6 @@ pub fn records(bytes: &[u8], take: impl FnMut(Record<Sample>)) -> Result<(), Dam
 
 fn sample(words: &[[u8; 8]]) -> Option<Sample> {
     let (&[ip, ids, time, address, cpu, abi], registers) = words.split_first_chunk::<6>()?;
-    let half = |word: [u8; 8], high: usize| {
-        u32::from_ne_bytes([word[4 * high], word[4 * high + 1], word[4 * high + 2], word[4 * high + 3]])
-    };
     let registers = if u64::from_ne_bytes(abi) == ABI_64 { registers } else { &[] };
     Some(Sample {
         ip: u64::from_ne_bytes(ip),

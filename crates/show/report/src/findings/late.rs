@@ -15,7 +15,7 @@ use crate::causes::When;
 use crate::onion::evidence::length;
 
 /// The part of an observation that something is waited for from which it is a cause.
-pub(super) const LEAST: f64 = 0.2;
+const LEAST: f64 = 0.2;
 
 /// Waits that are a pattern and not a few, of calls that may take a second each.
 const SOME: f64 = 3.0;

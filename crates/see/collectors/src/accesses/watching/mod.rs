@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 use ncpu_instructions::lines::{LINE, Line, Lines, MAX_LINES, Touch};
 use ncpu_instructions::{Address, Code, Kind, Machine, Registers};
 use ncpu_machine::Topology;
-use ncpu_machine::events::sample::Record;
 use ncpu_machine::events::user_sample::{self, Sample};
 use ncpu_symbols::{CodeKey, CodePlace};
 
@@ -61,14 +60,23 @@ struct Function {
     waiting: Vec<(Sample, Registers, u64)>,
 }
 
-/// What turns said of a line.
+/// An access that a debug register saw.
+struct Accessed {
+    /// Its first byte in the word.
+    at: u64,
+    reads: bool,
+    writes: bool,
+    atomic: bool,
+}
+
+/// The turns of a line.
 #[derive(Default)]
 struct Past {
     turns: u32,
     threads: HashSet<u32>,
 }
 
-/// What was done.
+/// The work of all turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Effort {
     pub turns: u64,
@@ -132,11 +140,8 @@ impl Watching {
         wanted: impl Fn(u32) -> bool,
     ) {
         let mut samples = Vec::new();
-        let done = user_sample::records(bytes, |record| match record {
-            Record::Sample(sample) if wanted(sample.pid) => samples.push(sample),
-            Record::Sample(_) => {}
-            Record::Lost(n) => counted.totals.lost = counted.totals.lost.saturating_add(n),
-            Record::Throttled => counted.totals.throttled += 1,
+        let done = user_sample::records(bytes, |record| {
+            samples.extend(counted.sample_of(record).filter(|sample| wanted(sample.pid)));
         });
         counted.totals.damaged += u64::from(done.is_err());
         let met: HashSet<u32> = samples.iter().map(|s| s.pid).collect();
@@ -166,7 +171,7 @@ impl Watching {
         }
         decode(function, names);
         let Some(code) = &function.code else { return };
-        // Whose function it is does not matter here: hits say who writes.
+        // Names of functions are not needed: hits name those that write.
         let nobody: Arc<str> = "".into();
         for (sample, registers, begin) in function.waiting.drain(..) {
             let mut met = None;
@@ -226,7 +231,7 @@ impl Watching {
         self.count(&seen.hits, counted, names);
     }
 
-    /// What watching may have cost by now.
+    /// The most that watching may have cost by now.
     fn may_cost(&self) -> Duration {
         let elapsed = self.began.elapsed();
         // Not all at once: threads that have just begun may still be on one CPU.
@@ -284,35 +289,39 @@ impl Watching {
 
     /// Counts hits of one line.
     fn count(&mut self, hits: &[Sample], counted: &mut Counted, names: &mut Names) {
-        let accesses: Vec<(Access, Kind, bool, bool)> = hits
+        let accesses: Vec<(Access, Accessed)> = hits
             .iter()
             .map(|hit| {
-                let (operand, kind) = self.accessed(hit, names);
-                let known = operand.is_some();
-                let (at, reads, writes) = operand.unwrap_or((hit.address, true, false));
+                let accessed = self.accessed(hit, names);
+                counted.totals.without += u64::from(accessed.is_none());
+                let accessed = accessed.unwrap_or(Accessed {
+                    at: hit.address,
+                    reads: true,
+                    writes: false,
+                    atomic: false,
+                });
                 let Sample { pid, tid, cpu, ip, .. } = *hit;
-                let access = Access { address: at, pid, tid, cpu, ip };
-                counted.totals.without += u64::from(!known);
-                (access, kind, reads, writes)
+                (Access { address: accessed.at, pid, tid, cpu, ip }, accessed)
             })
             .collect();
-        let steps = accesses.iter().map(|(access, .., writes)| Step {
+        let steps = accesses.iter().map(|(access, accessed)| Step {
             cpu: access.cpu,
             word: access.address / WORD,
-            writes: *writes,
+            writes: accessed.writes,
         });
         let moved = moves::moves(steps);
         let node = |cpu| self.topology.as_ref().and_then(|t| Some(t.node_of(cpu)?.id));
-        for ((access, kind, reads, writes), from) in accesses.into_iter().zip(moved) {
+        for ((access, Accessed { reads, writes, atomic, .. }), from) in accesses.into_iter().zip(moved) {
             let remote = from.is_some_and(|from| node(from.cpu) != node(access.cpu));
-            counted.watched(
+            counted.totals.samples += 1;
+            counted.count(
                 access,
                 Counts {
                     local: u64::from(from.is_some() && !remote),
                     remote: u64::from(remote),
                     loads: reads.into(),
                     stores: writes.into(),
-                    locked: u64::from(kind == Kind::Atomic),
+                    locked: atomic.into(),
                     same: u64::from(from.is_some_and(|from| from.same)),
                     ..Counts::default()
                 },
@@ -320,36 +329,30 @@ impl Watching {
         }
     }
 
-    /// Where a hit's access began, whether it reads and whether it writes, by its instruction; and the kind of that. `None` where the
-    /// code is not known, or does not lead to the word.
-    fn accessed(&mut self, hit: &Sample, names: &mut Names) -> (Option<(u64, bool, bool)>, Kind) {
-        let found = (|| {
-            let machine = Machine::OWN?;
-            let function = function_of(&mut self.functions, names, hit.pid, hit.ip)?;
-            decode(function, names);
-            let begin = function.place.address;
-            let code = function.code.as_ref()?;
-            let instruction = code.stopped(machine, hit.ip.wrapping_sub(begin) as u32)?;
-            let operand = instruction.operand?;
-            let whole = match machine {
-                Machine::X86_64 => operand,
-                Machine::Aarch64 => operand.ahead(),
-            };
-            let at = Registers::of_perf(&hit.registers).and_then(|r| whole.address(&r, begin));
-            let touches = |a: &Address| a.at < hit.address + WORD && a.at + u64::from(a.size) > hit.address;
-            // Where registers do not lead to it any more, the word is known all the same.
-            let at = match at {
-                Some(a) if touches(&a) => a.at.max(hit.address),
-                Some(_) => return None,
-                None => hit.address,
-            };
-            let writes = operand.writes || instruction.kind == Kind::Atomic;
-            Some(((at, operand.reads || !writes, writes), instruction.kind))
-        })();
-        match found {
-            Some((operand, kind)) => (Some(operand), kind),
-            None => (None, Kind::Plain),
-        }
+    /// The access of a hit, by its instruction; `None` where the code is not known, or does not lead to the word.
+    fn accessed(&mut self, hit: &Sample, names: &mut Names) -> Option<Accessed> {
+        let machine = Machine::OWN?;
+        let function = function_of(&mut self.functions, names, hit.pid, hit.ip)?;
+        decode(function, names);
+        let begin = function.place.address;
+        let code = function.code.as_ref()?;
+        let instruction = code.stopped(machine, hit.ip.wrapping_sub(begin) as u32)?;
+        let operand = instruction.operand?;
+        let whole = match machine {
+            Machine::X86_64 => operand,
+            Machine::Aarch64 => operand.ahead(),
+        };
+        let at = Registers::of_perf(&hit.registers).and_then(|r| whole.address(&r, begin));
+        let touches = |a: &Address| a.at < hit.address + WORD && a.at + u64::from(a.size) > hit.address;
+        // Where registers do not lead to it any more, the word is known all the same.
+        let at = match at {
+            Some(a) if touches(&a) => a.at.max(hit.address),
+            Some(_) => return None,
+            None => hit.address,
+        };
+        let atomic = instruction.kind == Kind::Atomic;
+        let writes = operand.writes || atomic;
+        Some(Accessed { at, reads: operand.reads || !writes, writes, atomic })
     }
 
     /// Of the timer's samples, those in a line; `line` is its address.
@@ -357,7 +360,7 @@ impl Watching {
         self.sampled.get(&(pid, line)).copied().unwrap_or(0)
     }
 
-    /// What was done so far.
+    /// The work of all turns so far.
     pub fn effort(&self) -> Effort {
         Effort { lines: self.past.len() as u64, ..self.effort }
     }
@@ -420,10 +423,6 @@ fn decode(function: &mut Function, names: &Names) {
     }
     function.decoded = Instant::now();
     let place = &function.place;
-    let machine = place.machine.map_or(Machine::OWN, Machine::of_elf);
-    function.code = Some(match (machine, names.code_bytes(place)) {
-        (Some(machine), Some(bytes)) if place.whole => Code::decode(machine, &bytes),
-        (Some(machine), Some(bytes)) => Code::resynchronized(machine, &bytes),
-        _ => Code::default(),
-    });
+    let bytes = names.code_bytes(place).unwrap_or_default();
+    function.code = Some(Code::of_file(place.machine, place.whole, &bytes));
 }

@@ -33,7 +33,7 @@ const READ_OR_WRITTEN: u32 = 3;
 /// Hits of a calibration.
 const OWN_HITS: u32 = 64;
 
-/// What a turn watches.
+/// Words and threads to watch in a turn.
 #[derive(Debug)]
 pub(super) struct Turn {
     /// Addresses, multiples of [`WORD`].
@@ -41,7 +41,7 @@ pub(super) struct Turn {
     pub threads: Vec<u32>,
 }
 
-/// What came of it.
+/// The hits of a turn.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// In the order of time.
@@ -53,36 +53,32 @@ pub(super) struct Seen {
     pub time: Duration,
 }
 
-fn attr(address: u64) -> perf_event_attr {
-    let mut attr = perf_event_attr { type_: PERF_TYPE_BREAKPOINT, ..perf_event_attr::default() };
-    attr.bp_type = READ_OR_WRITTEN;
-    attr.__bindgen_anon_3.bp_addr = address;
-    attr.__bindgen_anon_4.bp_len = WORD;
-    attr.sample_period = 1;
-    attr.sample_type = user_sample::SAMPLE_TYPE;
-    attr.sample_regs_user = Registers::PERF_MASK;
+/// An event of user code, which does not begin yet.
+fn event(type_: u32) -> perf_event_attr {
+    let mut attr = perf_event_attr { type_, ..perf_event_attr::default() };
     attr.set_disabled(1);
-    set_clock(&mut attr);
+    // The scheduler's clock may differ from CPU to CPU. Events of one ring have one clock.
+    attr.set_use_clockid(1);
+    attr.clockid = libc::CLOCK_MONOTONIC;
     // The kernel's own accesses, for a system call, are not the program's code.
     attr.set_exclude_kernel(1);
     attr.set_exclude_hv(1);
     attr
 }
 
-/// The scheduler's clock may differ from CPU to CPU. Events of one ring have one clock.
-fn set_clock(attr: &mut perf_event_attr) {
-    attr.set_use_clockid(1);
-    attr.clockid = libc::CLOCK_MONOTONIC;
+fn word(address: u64) -> perf_event_attr {
+    let mut attr = event(PERF_TYPE_BREAKPOINT);
+    attr.bp_type = READ_OR_WRITTEN;
+    attr.__bindgen_anon_3.bp_addr = address;
+    attr.__bindgen_anon_4.bp_len = WORD;
+    attr.sample_period = 1;
+    attr.sample_type = user_sample::SAMPLE_TYPE;
+    attr.sample_regs_user = Registers::PERF_MASK;
+    attr
 }
 
 fn leader() -> perf_event_attr {
-    let mut attr = perf_event_attr { type_: PERF_TYPE_SOFTWARE, ..perf_event_attr::default() };
-    attr.config = PERF_COUNT_SW_DUMMY.into();
-    set_clock(&mut attr);
-    attr.set_disabled(1);
-    attr.set_exclude_kernel(1);
-    attr.set_exclude_hv(1);
-    attr
+    perf_event_attr { config: PERF_COUNT_SW_DUMMY.into(), ..event(PERF_TYPE_SOFTWARE) }
 }
 
 /// The words of one thread. Their events are a group, so that all begin at once; its leader counts nothing and has the ring.
@@ -101,7 +97,7 @@ impl Thread {
         };
         let mut thread = Thread { ring, words: Vec::new() };
         for (at, address) in words.iter().enumerate() {
-            let event = match perf_event::open(&attr(*address), tid, -1, Some(thread.ring.as_fd()), 0) {
+            let event = match perf_event::open(&word(*address), tid, -1, Some(thread.ring.as_fd()), 0) {
                 Ok(event) => event,
                 Err(e) if e.raw_os_error() == Some(libc::ENOSPC) && at > 0 => {
                     return Ok(Some((thread, words.len() - at)));
@@ -192,7 +188,7 @@ pub(super) fn watch(turn: &Turn) -> io::Result<Seen> {
     Ok(seen)
 }
 
-/// What one hit costs the thread that has it, from writes of this thread's own.
+/// The time that one hit costs its thread, measured by writes of this thread.
 ///
 /// # Errors
 /// The kernel refuses, or this processor has no such registers.

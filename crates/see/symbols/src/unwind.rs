@@ -392,19 +392,4 @@ mod tests {
         assert!(!spent.allow(600, user(4), now) && spent.all <= MAX_SPENT_OF_ALL + one);
         assert!(spent.allow(600, user(1), now + PERIOD));
     }
-
-    #[test]
-    fn a_thread_is_unwound_to_its_beginning() {
-        let copy = std::thread::spawn(|| outer(0, end_of_stack())).join().expect("a copy");
-        let mut maps = ProcMaps::new(Path::new("/"));
-        let unwound = Unwinding::default().unwind(&mut maps, std::process::id(), &copy);
-        assert!(unwound.whole && unwound.frames.len() > 5, "{unwound:x?}");
-        // The same with half of the copy.
-        let cut = Copied { words: copy.words[..copy.words.len() / 2].to_vec(), ..copy };
-        assert!(
-            unwound
-                .frames
-                .starts_with(&Unwinding::default().unwind(&mut maps, std::process::id(), &cut).frames)
-        );
-    }
 }

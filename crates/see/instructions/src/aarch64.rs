@@ -3,14 +3,14 @@
 //! Source of what instructions do: "Arm Architecture Reference Manual for A-profile architecture" (DDI 0487).
 
 use disarm64::decoder::{self, Opcode};
-use disarm64::{InsnOpcode, InsnOperand};
+use disarm64::{InsnDisplay, InsnOpcode, InsnOperand};
 use disarm64_defn::{InsnClass as Class, InsnFeatureSet as Feature, InsnOperandKind as Field};
 
-use crate::Machine;
 use crate::decoded::{Decoded, Flow, Kind, Look, Role};
 use crate::exits::Exits;
 use crate::operand::{Extend, Operand, Stale, WriteBack};
 use crate::registers::{Set, aarch64};
+use crate::{Machine, Text};
 
 /// Bytes of an instruction.
 const SIZE: usize = 4;
@@ -46,6 +46,15 @@ enum Access {
     Fence,
     /// Copies or fills memory.
     Copy,
+}
+
+/// The instruction that `code` begins with, at `address`.
+pub(crate) fn text(code: &[u8], address: u64) -> Option<Text> {
+    let word = Word::decode(code.get(..SIZE)?, 0)?;
+    let (_, to) = word.flow();
+    let target = to.map(|to| address.wrapping_add(to));
+    let text = word.opcode.display_at(address).to_string();
+    Some(Text { text: text.split_whitespace().collect::<Vec<_>>().join(" "), target })
 }
 
 /// All instructions.

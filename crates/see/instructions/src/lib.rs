@@ -27,6 +27,7 @@ mod operand;
 pub mod registers;
 mod spin;
 mod stall;
+mod text;
 mod x86_64;
 
 #[cfg(test)]
@@ -42,3 +43,4 @@ pub use machine::Machine;
 pub use operand::{Address, Operand, Stale};
 pub use registers::{Called, Registers};
 pub use stall::stalls;
+pub use text::{Text, text};

@@ -41,6 +41,11 @@ fn the_instruction_before_a_sample_waited() {
     assert_eq!(Code::decode(X86_64, b"\xe8\x00\x00\x00\x00\x48\x8b\x00").waited(5), Some(Waited::Entered));
     // je over the load: either came last.
     assert_eq!(Code::decode(X86_64, b"\x74\x03\x48\x8b\x00\x90\xc3").waited(5), Some(Waited::Perhaps(1)));
+    // cqto; idiv %rsi; add %rax,%rcx: at the division it has not ended. mov (%rdi),%rdx; idiv %rsi: the load may have waited.
+    let code = Code::decode(X86_64, b"\x48\x99\x48\xf7\xfe\x48\x01\xc1\xc3");
+    assert_eq!((code.waited(2), code.waited(5)), (Some(Waited::For(1)), Some(Waited::For(1))));
+    let code = Code::decode(X86_64, b"\x48\x8b\x17\x48\xf7\xfe\xc3");
+    assert_eq!(code.waited(3), Some(Waited::For(0)));
     // jmp into the loop, at its test: the loop comes by more often.
     assert_eq!(
         Code::decode(X86_64, b"\xeb\x03\x48\x8b\x00\x48\x85\xc0\x75\xf8\xc3").waited(5),

@@ -1,15 +1,15 @@
 //! Decodes x86-64.
 
 use iced_x86::{
-    Code as Iced, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfo, InstructionInfoFactory,
-    Mnemonic, OpAccess, OpKind, Register, UsedMemory,
+    Code as Iced, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction,
+    InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
 };
 
-use crate::Machine;
 use crate::decoded::{Decoded, Flow, Kind, Look, Role};
 use crate::exits::Exits;
 use crate::operand::{Extend, Operand, Stale, WriteBack};
 use crate::registers::{Set, x86_64};
+use crate::{Machine, Text};
 
 /// Offsets that decoding begins at where it is not known where an instruction begins.
 const BEGINNINGS: usize = 8;
@@ -26,6 +26,28 @@ pub(crate) fn resynchronized(bytes: &[u8]) -> Vec<Decoded> {
     let agree = |ip: u64| others.iter().all(|o| o.binary_search_by_key(&ip, Instruction::ip).is_ok());
     let begin = first.iter().position(|i| agree(i.ip())).unwrap_or(first.len());
     described(&first[begin..])
+}
+
+/// The instruction that `code` begins with, at `address`.
+pub(crate) fn text(code: &[u8], address: u64) -> Option<Text> {
+    let instruction = Decoder::with_ip(64, code, address, DecoderOptions::NONE).decode();
+    if instruction.is_invalid() {
+        return None;
+    }
+    let near = matches!(instruction.op0_kind(), OpKind::NearBranch64);
+    let target = if near {
+        Some(instruction.near_branch64())
+    } else {
+        instruction.is_ip_rel_memory_operand().then(|| instruction.ip_rel_memory_address())
+    };
+    let (mut formatter, mut text) = (GasFormatter::new(), String::new());
+    let options = formatter.options_mut();
+    options.set_rip_relative_addresses(true);
+    options.set_branch_leading_zeros(false);
+    options.set_small_hex_numbers_in_decimal(false);
+    options.set_uppercase_hex(false);
+    formatter.format(&instruction, &mut text);
+    Some(Text { text, target })
 }
 
 /// Decodes up to the end, as if code began at address 0.

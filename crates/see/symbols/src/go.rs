@@ -52,6 +52,9 @@ pub(crate) struct Go {
     names: Range<u64>,
     steps: Range<u64>,
     index: Range<u64>,
+    /// Names of source files, and of each package its numbers of these names.
+    files: Range<u64>,
+    units: Range<u64>,
     /// The place of inlined calls. `None` if unknown.
     calls: Option<Range<u64>>,
 }
@@ -93,6 +96,8 @@ impl Go {
             names: part(4)?.start..part(5)?.start,
             steps: part(7)?.start..part(8)?.start,
             index: part(8)?,
+            files: part(6)?.start..part(7)?.start,
+            units: part(5)?.start..part(6)?.start,
             calls: layout.at(gofunc),
             file: file.clone(),
         })
@@ -100,6 +105,29 @@ impl Go {
 
     /// The function at an address.
     pub fn lookup(&self, address: u64) -> Option<Found> {
+        let (function, place) = self.function(address)?;
+        let name = self.name(self.u32_at(&self.index, function + 4)?)?;
+        let inlined = self.inlined(function, place).unwrap_or_default();
+        Some(Found { name, inlined: inlined.into() })
+    }
+
+    /// The source file and line of an address: of inlined code its own.
+    pub fn line(&self, address: u64) -> Option<(String, u32)> {
+        let (function, place) = self.function(address)?;
+        let mut left = MAX_STEPS;
+        let mut value = |field| {
+            let table = self.u32_at(&self.index, function + field).filter(|table| *table != 0)?;
+            u32::try_from(self.value(table, place, &mut left)?).ok()
+        };
+        let (file, line) = (value(20)?, value(24)?);
+        let unit = u64::from(self.u32_at(&self.index, function + 32)?);
+        let name = self.u32_at(&self.units, 4 * (unit + u64::from(file)))?;
+        let bytes = string(&self.file, &self.files, name).filter(|bytes| !bytes.is_empty())?;
+        Some((String::from_utf8_lossy(&bytes).into_owned(), line))
+    }
+
+    /// The function around an address: its place in the index, and the address in it.
+    fn function(&self, address: u64) -> Option<(u64, u32)> {
         let pc = u32::try_from(address.checked_sub(self.text)?).ok()?;
         let row = |i: u64| self.u32_at(&self.index, i.checked_mul(ROW)?);
         // The last row is the end of the code.
@@ -113,9 +141,7 @@ impl Go {
         }
         let at = u64::from(self.u32_at(&self.index, low * ROW + 4)?);
         let entry = self.u32_at(&self.index, at).filter(|entry| *entry <= pc)?;
-        let name = self.name(self.u32_at(&self.index, at + 4)?)?;
-        let inlined = self.inlined(at, pc - entry).unwrap_or_default();
-        Some(Found { name, inlined: inlined.into() })
+        Some((at, pc - entry))
     }
 
     /// The ranges of functions with these names, at link-time addresses; `None` for a name that no function
@@ -414,7 +440,7 @@ mod tests {
     use super::*;
 
     /// `innermost` is inlined into `middle`, and that into `outer`, which the compiler must not inline.
-    /// Prints the function that Go's runtime itself finds innermost at places from `outer` on.
+    /// Prints the function and the line that Go's runtime itself finds innermost at places from `outer` on.
     const SOURCE: &str = "package main
 
 import (
@@ -443,7 +469,7 @@ func main() {
 	for _, arg := range os.Args[1:] {
 		place, _ := strconv.Atoi(arg)
 		frame, _ := runtime.CallersFrames([]uintptr{base + uintptr(place) + 1}).Next()
-		fmt.Println(frame.Function)
+		fmt.Printf(\"%s\\t%s:%d\\n\", frame.Function, frame.File, frame.Line)
 	}
 }
 ";
@@ -505,7 +531,8 @@ func main() {
             let (mut inlined, mut same) = (0, 0);
             assert_eq!(output.lines().count(), places.len());
             // For some addresses it finds none.
-            for (output, &at) in output.lines().zip(&places).filter(|(output, _)| !output.is_empty()) {
+            for (output, &at) in output.lines().zip(&places).filter(|(output, _)| !output.starts_with('\t')) {
+                let (output, line) = output.split_once('\t').unwrap();
                 // It looks up the previous byte, as for a return address.
                 let behind = go.lookup(at + 1).map(|f| f.name);
                 let Some(found) = go.lookup(at).filter(|f| behind.as_ref() == Some(&f.name)) else {
@@ -514,6 +541,8 @@ func main() {
                 inlined += usize::from(!found.inlined.is_empty());
                 same += 1;
                 let innermost = found.inlined.first().unwrap_or(&found.name);
+                let of_line = go.line(at).map_or("?:0".into(), |(file, n)| format!("{file}:{n}"));
+                assert_eq!(of_line, line, "{program:?}: {at:#x}");
                 // The runtime leaves out type arguments.
                 let plain = innermost.split('[').next().unwrap();
                 assert_eq!(output.split('[').next().unwrap(), plain, "{program:?}: {at:#x}");
@@ -553,7 +582,7 @@ func main() {
         let mut state = 7u64;
         for _ in 0..20 {
             let mut bytes = whole.clone();
-            let parts = [&go.index, &go.steps, go.calls.as_ref().unwrap()];
+            let parts = [&go.index, &go.steps, &go.units, go.calls.as_ref().unwrap()];
             for part in parts {
                 let part = part.start as usize..(part.start as usize + 200_000).min(part.end as usize);
                 for byte in &mut bytes[part] {
@@ -568,6 +597,7 @@ func main() {
             // It ends, whatever it finds.
             for address in (bad.text..bad.text + 600_000).step_by(997) {
                 bad.lookup(address);
+                bad.line(address);
             }
             bad.find(&["main.outer", "runtime.semacquire1"]);
         }

@@ -46,5 +46,5 @@ pub use postgres::{Postgres, WaitEvents};
 pub use python::{NO_CFRAME, PythonAt, Pythons, Spliced};
 pub use recent::Recent;
 pub use unwind::{Copied, Unwinding, Unwound};
-pub use user::{CodeKey, CodePlace, User, made_code};
+pub use user::{CodeKey, CodePlace, SourceLine, User, made_code};
 pub use wait::StackWait;

@@ -1,6 +1,7 @@
 //! Names of user code, by file and offset, so that the process need not be alive.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -103,6 +104,25 @@ struct Program {
     go: Option<Go>,
     /// A copy for reading source lines, if one could be made.
     copy: Option<Option<std::fs::File>>,
+}
+
+/// A line of source code, printed as `file.c:12`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceLine {
+    /// The file, as the compiler was given it: relative to the directory of the build, or absolute.
+    pub path: PathBuf,
+    /// Counted from 1; `None` for code of no line.
+    pub line: Option<u32>,
+}
+
+impl fmt::Display for SourceLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        match self.line {
+            Some(line) => write!(f, "{name}:{line}"),
+            None => write!(f, "{name}"),
+        }
+    }
 }
 
 /// The place of a program's symbols.
@@ -247,14 +267,18 @@ impl User {
         None
     }
 
-    /// The source line of `addr`, as `file.c:12`; `None` without debug information.
-    pub fn source_line(&mut self, maps: &ProcMaps, tgid: u32, addr: u64) -> Option<String> {
+    /// The source line of `addr`; `None` without debug information, which Go's programs do not need.
+    pub fn source_line(&mut self, maps: &ProcMaps, tgid: u32, addr: u64) -> Option<SourceLine> {
         let (file, offset) = maps.find(tgid, addr)?;
         let left = MAX_LINES.saturating_sub(self.copied);
         let program = self.program(maps, file)?;
         let address = program.segments.address(offset)?;
         let whose = program.source(maps, file).filter(File::may_read)?;
         let began = Instant::now();
+        if let Some((path, line)) = program.go.as_ref().and_then(|go| go.line(address)) {
+            whose.charge(began.elapsed());
+            return Some(SourceLine { path: path.into(), line: Some(line) });
+        }
         if program.copy.is_none() {
             let copy = private_copy(&whose, left);
             let size = copy.as_ref().map_or(0, |_| whose.size());
@@ -267,7 +291,7 @@ impl User {
     }
 
     /// The same from the copy of a file.
-    fn line_in_copy(&mut self, file: u32, address: u64) -> Option<String> {
+    fn line_in_copy(&mut self, file: u32, address: u64) -> Option<SourceLine> {
         let copy = self.files.get(&file)?.copy.as_ref()?.as_ref()?;
         let source = Source::Elf(Elf::new(format!("/proc/self/fd/{}", copy.as_raw_fd())));
         let lines = self.lines.get_or_insert_with(|| {
@@ -284,8 +308,7 @@ impl User {
             Some(inner) => inner.code_info.as_ref(),
             None => sym.code_info.as_deref(),
         }?;
-        let line = code.line.map_or(String::new(), |line| format!(":{line}"));
-        Some(format!("{}{line}", code.file.to_string_lossy()))
+        Some(SourceLine { path: code.to_path().into_owned(), line: code.line })
     }
 
     /// The symbols of a file; `None` if it is unreadable at the moment.

@@ -3,6 +3,7 @@
 #[macro_use]
 mod out;
 
+mod annotate;
 mod bench;
 mod beside;
 mod causes;

@@ -17,6 +17,7 @@ use ncpu_report::timeline::{self, Timeline};
 use ncpu_schema::{Length, Purpose};
 use ncpu_table::Format;
 
+use crate::annotate;
 use crate::causes::CausesArgs;
 use crate::export::ExportArgs;
 use crate::metric::MetricArgs;
@@ -83,6 +84,10 @@ pub struct ReportArgs {
     #[arg(long)]
     timeline: bool,
 
+    /// Print the instructions of FUNCTION with their samples and what took the time, between the lines of its source
+    #[arg(long, value_name = "FUNCTION")]
+    annotate: Option<String>,
+
     #[command(flatten)]
     tenants: TenantArgs,
 
@@ -101,6 +106,7 @@ impl ReportArgs {
             && !self.tenants.is_given()
             && self.table.is_none()
             && !self.timeline
+            && self.annotate.is_none()
             && self.select.format() == Format::Text
             && self.select.select() == ncpu_table::Select::default()
     }
@@ -129,6 +135,11 @@ impl ReportArgs {
         }
         if self.table.as_deref() == Some("layers") {
             self.select.select().check(&Onion::columns(), "layers")?;
+        }
+        let text_alone =
+            self.table.is_none() && self.select.format() == Format::Text && !self.tenants.is_given();
+        if self.annotate.is_some() && (!text_alone || self.timeline) {
+            anyhow::bail!("--annotate prints text: for its table give --table instructions");
         }
         if self.timeline && (self.table.is_some() || self.select.format() != Format::Text) {
             anyhow::bail!("--timeline prints text: for a table give --table timeline, or --table phases");
@@ -442,6 +453,9 @@ fn text(
     }
     if !is_observed(recording) && !recording.tables.is_empty() {
         return Ok(None);
+    }
+    if let Some(function) = &args.annotate {
+        return Ok(Some(annotate::text(recording, function, args.verbose, width)?));
     }
     if args.tenants.is_given() {
         return Ok(Some(ncpu_report::tenants::render(&args.tenants.read(recording)?, width)));

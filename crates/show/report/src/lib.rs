@@ -1,5 +1,6 @@
 //! The onion: layers, ranking, advice; terminal and HTML.
 
+pub mod annotate;
 pub mod causes;
 mod changes;
 pub mod commands;

@@ -87,6 +87,23 @@ tables! {
         samples "samples": Float [None Count], "timer samples; parts of one where an instruction's samples have several causes" since 7;
     }
 
+    /// Instructions of the functions that most samples of user code fell in, in the order of their addresses: one row for each cause
+    /// of its samples, and one for each instruction without samples. Long functions have those near samples only. Rows come at the
+    /// end of an observation; their samples are those that `user_causes` has of these functions.
+    instructions {
+        time "t": Float [Seconds Key], "end of the observation, since it began" since 9;
+        function "function": Text, "the function" since 9;
+        inlined "inlined": Text, "the innermost function that the compiler put there in place of a call, of Go programs" since 9;
+        file "file": Text, "program or library; null for code made at run time" since 9;
+        address "address": Int, "its address in that file, or in memory" since 9;
+        text "text": Text, "the instruction; null where its code could not be read again" since 9;
+        target "target": Int, "the address of the code or data that it names by its distance" since 9;
+        name "name": Text, "the function or variable at that address" since 9;
+        source "source": Text, "source file and line, as debug information has them" since 9;
+        cause "cause": Word<UserCause>, "what took the time" since 9;
+        samples "samples": Float [None Count], "timer samples; parts of one where they have several causes" since 9;
+    }
+
     /// Results of system calls, from timer samples that fell right behind one: of some calls only, short ones most often. Nothing
     /// where registers are not sampled.
     call_results {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ncpu_instructions::lines::LINE;
 use ncpu_machine::Topology;
 use ncpu_schema::{access_totals, accesses};
-use ncpu_symbols::{Kernel, region};
+use ncpu_symbols::{Kernel, SourceLine, region};
 use ncpu_table::Table;
 
 use super::names::Names;
@@ -50,7 +50,7 @@ pub(super) fn of(counted: &Counted, watching: Option<&Watching>, names: &mut Nam
     let topology = Topology::read(Path::new("/")).ok();
     let node = |cpu| Some(u64::from(topology.as_ref()?.node_of(cpu)?.id));
     let kernel = KernelNames::of(rows.iter().map(|(a, _)| [a.address, a.ip]));
-    let mut sources: HashMap<(u32, u64), Option<String>> = HashMap::new();
+    let mut sources: HashMap<(u32, u64), Option<SourceLine>> = HashMap::new();
     let mut out = accesses::Rows::new();
     for (a, n) in rows {
         let name = match is_kernel(a.address) {
@@ -69,7 +69,8 @@ pub(super) fn of(counted: &Counted, watching: Option<&Watching>, names: &mut Nam
             false => sources
                 .entry((a.pid, a.ip))
                 .or_insert_with(|| names.user.source_line(&names.maps, a.pid, a.ip))
-                .clone(),
+                .as_ref()
+                .map(ToString::to_string),
         };
         out.push(accesses::Row {
             space: Some(space(a.pid, a.address).into()),

@@ -230,14 +230,14 @@ impl Samples {
         self.user_code.keep_code(symbols, tgid, ip);
     }
 
-    /// The tables `user_causes` and `data` of samples whose cause is known; `last`: of all samples.
+    /// The tables `user_causes` and `data` of samples whose cause is known; `last`: of all samples, and then `instructions`.
     pub fn causes(
         &mut self,
         t: f64,
         last: bool,
         symbols: &mut Symbols,
         process: &dyn Fn(u32) -> Option<String>,
-    ) -> [Table; 2] {
+    ) -> Vec<Table> {
         self.user_code.tables(t, last, symbols, process)
     }
 

@@ -18,8 +18,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ncpu_symbols::{
-    CodePlace, Copied, Kernel, KernelError, ProcMaps, PythonAt, Pythons, Recent, Unwinding, Unwound, User,
-    made_code, name_parts,
+    CodePlace, Copied, Kernel, KernelError, ProcMaps, PythonAt, Pythons, Recent, SourceLine, Unwinding,
+    Unwound, User, made_code, name_parts,
 };
 
 use crate::bpf_support::Stack;
@@ -300,8 +300,22 @@ impl Symbols {
         self.user.code_bytes(&self.maps, place)
     }
 
+    /// The function or the static variable at an address.
+    pub fn at(&mut self, tgid: u32, address: u64) -> Option<String> {
+        if self.maps.label(tgid, address).is_none() {
+            return self.data(tgid, address);
+        }
+        let name = self.user(tgid, &[address]).pop()?;
+        (!name.starts_with('[')).then(|| name.to_string())
+    }
+
+    /// The program or library that code belongs to; `None` for code made at run time.
+    pub fn file_of_code(&self, tgid: u32, address: u64) -> Option<String> {
+        self.maps.label(tgid, address).filter(|label| !label.starts_with('[')).map(String::from)
+    }
+
     /// The source line of an address.
-    pub fn source_line(&mut self, tgid: u32, address: u64) -> Option<String> {
+    pub fn source_line(&mut self, tgid: u32, address: u64) -> Option<SourceLine> {
         self.user.source_line(&self.maps, tgid, address)
     }
 

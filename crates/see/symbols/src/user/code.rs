@@ -23,6 +23,8 @@ pub struct CodePlace {
     pub whole: bool,
     /// Its address in the process.
     pub address: u64,
+    /// Its address as the file has it; that in the process for code made at run time.
+    pub in_file: u64,
     /// Bytes.
     pub length: u64,
     /// The number of the processor that it is for (`e_machine` of the file); `None`: code made at run time, for this one.
@@ -48,7 +50,14 @@ pub fn made_code(maps: &ProcMaps, tgid: u32, addr: u64) -> Option<CodePlace> {
 fn page_of(tgid: u32, addr: u64) -> CodePlace {
     let address = (addr & !(CODE_PAGE - 1)).saturating_sub(LEAD_IN);
     let length = LEAD_IN + CODE_PAGE + LEAD_OUT;
-    CodePlace { key: CodeKey::Memory(tgid, address), whole: false, address, length, machine: None }
+    CodePlace {
+        key: CodeKey::Memory(tgid, address),
+        whole: false,
+        address,
+        in_file: address,
+        length,
+        machine: None,
+    }
 }
 
 impl User {
@@ -73,8 +82,8 @@ impl User {
                 (false, begin, page - begin + CODE_PAGE + LEAD_OUT)
             }
         };
-        let address = addr.wrapping_sub(offset - begin);
-        Some(CodePlace { key: CodeKey::File(file, begin), whole, address, length, machine })
+        let (address, in_file) = (addr.wrapping_sub(offset - begin), address.wrapping_sub(offset - begin));
+        Some(CodePlace { key: CodeKey::File(file, begin), whole, address, in_file, length, machine })
     }
 
     /// The available bytes of code; those in memory while the process lives.

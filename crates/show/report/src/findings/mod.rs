@@ -24,7 +24,7 @@ mod limits;
 mod lock_functions;
 mod memory;
 mod memory_waits;
-mod names;
+pub(crate) mod names;
 mod places;
 mod pools;
 mod results;

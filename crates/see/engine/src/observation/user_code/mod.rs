@@ -18,6 +18,8 @@ use crate::bpf_support::Stack;
 use crate::bpf_support::namespace::process_dir;
 use crate::names::Symbols;
 
+mod instructions;
+
 /// Samples of a function that are enough to divide them.
 const ENOUGH: usize = 12;
 /// Functions decoded for a table, and for the last ones: some 50 µs each.
@@ -67,6 +69,12 @@ struct Function {
     /// Lines of its operand.
     lines: HashMap<usize, Vec<u64>>,
     waiting: Vec<Waiting>,
+    /// A process that it was met in, and the function's name there.
+    of: (u32, Arc<str>),
+    /// Samples of each instruction by cause.
+    causes: BTreeMap<(usize, UserCause), f64>,
+    /// Of code made at run time, whose names end with its process: the functions of instructions with samples.
+    names: BTreeMap<usize, Arc<str>>,
 }
 
 /// Code that was made at run time, as it was when `samples` had met it.
@@ -78,6 +86,7 @@ struct Made {
     bytes: Vec<u8>,
 }
 
+/// Thread, function, kind of instruction, cause.
 type Row = (Arc<str>, Arc<str>, &'static str, UserCause);
 
 /// Samples of user code and what is known of their causes.
@@ -151,6 +160,9 @@ impl UserCode {
                 counts: Vec::new(),
                 lines: HashMap::new(),
                 waiting: Vec::new(),
+                of: (waiting.tgid, waiting.function.clone()),
+                causes: BTreeMap::new(),
+                names: BTreeMap::new(),
             });
             function.waiting.push(waiting);
         }
@@ -163,14 +175,14 @@ impl UserCode {
         }
     }
 
-    /// The tables `user_causes` and `data` of samples whose functions have enough; `last`: of all.
+    /// The tables `user_causes` and `data` of samples whose functions have enough; `last`: of all, and then `instructions`.
     pub fn tables(
         &mut self,
         t: f64,
         last: bool,
         symbols: &mut Symbols,
         process: &dyn Fn(u32) -> Option<String>,
-    ) -> [Table; 2] {
+    ) -> Vec<Table> {
         self.place(symbols);
         self.decode(if last { DECODED_LAST } else { DECODED }, symbols);
         let ready: Vec<CodeKey> = self
@@ -183,7 +195,9 @@ impl UserCode {
         for key in ready {
             self.divide(key);
         }
+        let mut instructions = None;
         if last {
+            instructions = Some(self.instructions(t, symbols));
             let functions = std::mem::take(&mut self.functions);
             let unplaced = std::mem::take(&mut self.unplaced);
             for waiting in functions.into_values().flat_map(|f| f.waiting).chain(unplaced) {
@@ -208,21 +222,26 @@ impl UserCode {
                 samples: Some(samples),
             });
         }
-        [rows.finish(), data]
+        [rows.finish(), data].into_iter().chain(instructions).collect()
+    }
+
+    /// The bytes of a function's code: from its file, from memory, or as they were kept.
+    fn bytes(&self, place: &CodePlace, symbols: &Symbols) -> Option<Vec<u8>> {
+        symbols.code_bytes(place).or_else(|| self.made.get(&place.key).map(|made| made.bytes.clone()))
     }
 
     /// Decodes functions with enough samples, those with most first.
     fn decode(&mut self, most: usize, symbols: &Symbols) {
-        let made = &self.made;
-        let mut wanted: Vec<&mut Function> =
-            self.functions.values_mut().filter(|f| f.code.is_none() && f.waiting.len() >= ENOUGH).collect();
+        let mut wanted: Vec<&Function> =
+            self.functions.values().filter(|f| f.code.is_none() && f.waiting.len() >= ENOUGH).collect();
         wanted.sort_unstable_by_key(|f| std::cmp::Reverse(f.waiting.len()));
-        for function in wanted.into_iter().take(most) {
+        let places: Vec<CodePlace> = wanted.into_iter().take(most).map(|f| f.place).collect();
+        for place in places {
             // Where its bytes cannot be read now, it is tried again.
-            let kept = || made.get(&function.place.key).map(|made| made.bytes.clone());
-            let Some(bytes) = symbols.code_bytes(&function.place).or_else(kept) else { continue };
+            let Some(bytes) = self.bytes(&place, symbols) else { continue };
+            let Some(function) = self.functions.get_mut(&place.key) else { continue };
             // Samples of code without instructions are unknown.
-            let code = Code::of_file(function.place.machine, function.place.whole, &bytes);
+            let code = Code::of_file(place.machine, place.whole, &bytes);
             function.counts = vec![0; code.instructions().len()];
             function.code = Some(code);
         }
@@ -258,10 +277,14 @@ impl UserCode {
         let Some(code) = &function.code else { return };
         let waiting = std::mem::take(&mut function.waiting);
         self.waiting -= waiting.len();
-        let mut told: Vec<(Row, f64)> = Vec::new();
+        // The instruction is the one that took the time.
+        let mut told: Vec<(Option<usize>, Row, f64)> = Vec::new();
         let row = |w: &Waiting, kind: Kind, cause| (w.thread.clone(), w.function.clone(), kind.name(), cause);
         let waits: Vec<Option<Waited>> = waiting.iter().map(|w| code.waited(w.at)).collect();
         for (w, waited) in waiting.iter().zip(&waits) {
+            if let (None, Some(at)) = (function.place.machine, code.position(w.at)) {
+                function.names.entry(at).or_insert_with(|| w.function.clone());
+            }
             let Some(Waited::For(i)) = waited else { continue };
             function.counts[*i] += 1;
             let operand = code.instructions()[*i].operand;
@@ -277,15 +300,16 @@ impl UserCode {
         let near: HashSet<usize> =
             function.lines.iter().filter(|(_, lines)| are_near(lines, of_core)).map(|(i, _)| *i).collect();
         for (w, waited) in waiting.iter().zip(waits) {
-            let here = code.position(w.at).map(|i| &code.instructions()[i]);
+            let at = code.position(w.at);
+            let here = at.map(|i| &code.instructions()[i]);
             let Some(waited) = waited else {
-                told.push((row(w, Kind::Plain, UserCause::Unknown), 1.0));
+                told.push((None, row(w, Kind::Plain, UserCause::Unknown), 1.0));
                 continue;
             };
             let i = match waited {
                 Waited::For(i) => i,
                 Waited::Entered => {
-                    told.push((row(w, Kind::Plain, UserCause::Computing), 1.0));
+                    told.push((at, row(w, Kind::Plain, UserCause::Computing), 1.0));
                     continue;
                 }
                 Waited::Perhaps(i) => {
@@ -294,13 +318,13 @@ impl UserCode {
                         Kind::Plain => UserCause::Computing,
                         _ => UserCause::Unknown,
                     };
-                    told.push((row(w, kind, cause), 1.0));
+                    told.push((Some(i), row(w, kind, cause), 1.0));
                     continue;
                 }
             };
             let instruction = &code.instructions()[i];
             if instruction.spins && here.is_some_and(|here| here.spins) {
-                told.push((row(w, instruction.kind, UserCause::Busy), 1.0));
+                told.push((Some(i), row(w, instruction.kind, UserCause::Busy), 1.0));
                 continue;
             }
             let address = instruction.operand.and_then(|o| o.address(&w.met.registers, w.code));
@@ -320,16 +344,19 @@ impl UserCode {
             };
             let stall = stalls[i];
             if stall < 1.0 {
-                told.push((row(w, instruction.kind, UserCause::Computing), 1.0 - stall));
+                told.push((Some(i), row(w, instruction.kind, UserCause::Computing), 1.0 - stall));
             }
             if stall > 0.0 {
-                told.push((row(w, instruction.kind, cause), stall));
+                told.push((Some(i), row(w, instruction.kind, cause), stall));
                 if let (UserCause::SharedLine | UserCause::Memory, Some(address)) = (cause, address) {
                     *self.memory.entry((w.tgid, Lines::line(address.at), cause)).or_default() += stall;
                 }
             }
         }
-        for (row, samples) in told {
+        for (at, row, samples) in told {
+            if let Some(i) = at {
+                *function.causes.entry((i, row.3)).or_default() += samples;
+            }
             *self.rows.entry(row).or_default() += samples;
         }
     }

@@ -38,6 +38,13 @@ fn outer(stale: u64, end: u64) -> Copied {
     out
 }
 
+#[inline(never)]
+fn outermost(stale: u64, end: u64) -> Copied {
+    let out = outer(stale, end);
+    std::hint::black_box(&out);
+    out
+}
+
 /// The end of this thread's stack.
 fn end_of_stack() -> u64 {
     let (mut base, mut size) = (std::ptr::null_mut(), 0);
@@ -54,7 +61,7 @@ fn end_of_stack() -> u64 {
 #[test]
 fn callers_are_found_and_left_overs_are_not() {
     let stale = Unwinding::unwind as *const () as u64 + 1;
-    let copy = outer(stale, end_of_stack());
+    let copy = outermost(stale, end_of_stack());
     assert!(copy.words.contains(&stale));
     let mut maps = ProcMaps::new(Path::new("/"));
     let mut unwinding = Unwinding::default();
@@ -65,11 +72,7 @@ fn callers_are_found_and_left_overs_are_not() {
     let mut user = User::new();
     let at: Vec<u64> = unwound.frames.iter().enumerate().map(|(i, a)| a - u64::from(i > 0)).collect();
     let names = user.symbolize(&mut maps, std::process::id(), &at);
-    for (name, end) in names.iter().zip([
-        "own_stack::here",
-        "own_stack::outer",
-        "own_stack::callers_are_found_and_left_overs_are_not",
-    ]) {
+    for (name, end) in names.iter().zip(["own_stack::here", "own_stack::outer", "own_stack::outermost"]) {
         assert!(name.ends_with(end), "{names:?}");
     }
     for (frame, word) in unwound.frames[1..].iter().zip(&unwound.words) {

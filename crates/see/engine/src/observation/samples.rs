@@ -230,7 +230,7 @@ impl Samples {
         self.user_code.keep_code(symbols, tgid, ip);
     }
 
-    /// The tables `user_causes` and `data` of samples whose cause is known; `last`: of all samples, and then `instructions`.
+    /// The tables `user_causes` and `data` of samples whose cause is known; `last`: those of all samples, and the table `instructions`.
     pub fn causes(
         &mut self,
         t: f64,

@@ -13,7 +13,8 @@ use crate::names::Symbols;
 /// Functions with rows, those with most samples, and their instructions in all.
 const FUNCTIONS: usize = 32;
 const ROWS: usize = 6000;
-/// Functions up to this many instructions are told as a whole; of longer ones this many before and behind each with samples.
+/// Functions up to this many instructions have rows of all; longer ones have rows of those with samples, and of this many before and behind
+/// each.
 const WHOLE: usize = 400;
 const AROUND: usize = 16;
 

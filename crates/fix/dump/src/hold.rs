@@ -64,13 +64,13 @@ impl Hold {
         let register = &mut [page as u64, length as u64, REGISTER_MISSING, 0];
         ioctl(hold.faults.as_raw_fd(), UFFDIO_REGISTER, register)?;
         let (memory, target) = (memory.try_clone()?, Target(page as usize));
-        hold.reader = Some(std::thread::spawn(move || {
+        hold.reader = Some(std::thread::Builder::new().spawn(move || {
             let target = target;
             // SAFETY: the page is unmapped only after this thread has ended, and no other code uses it.
             let buffer = unsafe { std::slice::from_raw_parts_mut(target.0 as *mut u8, 1) };
             // The value read is not used.
             let _ = memory.read_at(buffer, readable);
-        }));
+        })?);
         hold.wait()?;
         Ok(hold)
     }

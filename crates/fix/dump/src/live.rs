@@ -232,7 +232,9 @@ impl Subject<'_> {
         let huge = Huge::find(&pages)?;
         let guard = Guard::new(protection, self.memory.clone(), PageMap::open(self.pid)?, output.spill());
         let result = std::thread::scope(|scope| {
-            scope.spawn(|| guard.serve());
+            std::thread::Builder::new()
+                .spawn_scoped(scope, || guard.serve())
+                .map_err(|e| Error::call("starting a thread", e))?;
             let _end = EndOfServer(&guard);
             self.under_guard(&guard, &pages, output, progress, stop)
         });
@@ -528,12 +530,12 @@ fn room_for(refused: &[Chosen], pages: &PageMap) -> Result<BTreeMap<u64, Vec<u8>
 }
 
 /// Omits mappings that the process excludes from dumps. Only smaps has the flags of memory mapped at the last
-/// moment.
+/// moment. `mappings` are in the order of their addresses.
 fn leave_out_undumped(added: &mut [Chosen], mappings: &[Mapping]) {
     for chosen in added {
         let start = chosen.mapping.start;
-        let with_flags = mappings.iter().find(|m| m.start <= start && start < m.end);
-        if with_flags.is_some_and(|m| m.has(b"dd")) {
+        let with_flags = mappings.get(mappings.partition_point(|m| m.end <= start));
+        if with_flags.is_some_and(|m| m.start <= start && m.has(b"dd")) {
             chosen.stored = 0;
         }
     }
@@ -625,3 +627,27 @@ pub fn default_name(pid: i32) -> PathBuf {
 
 /// Bytes of a chunk in the progress line.
 pub const CHUNK_BYTES: u64 = CHUNK;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(start: u64, flag: &[u8; 2]) -> Mapping {
+        Mapping { start, end: start + 4096, page: 4096, flags: vec![*flag], ..Mapping::default() }
+    }
+
+    /// As many as a process may have, of which all came at the last moment.
+    #[test]
+    fn what_is_excluded_is_found_among_many_mappings_at_once() {
+        let flag = |n: u64| if n.is_multiple_of(3) { b"dd" } else { b"wr" };
+        let mappings: Vec<Mapping> = (0..65_000).map(|n| mapping(8192 * n, flag(n))).collect();
+        let chosen = |start| Chosen { mapping: mapping(start, b"rd"), stored: 4096, ranges: None, why: None };
+        // The last lies between two, where nothing is mapped any more.
+        let mut added: Vec<Chosen> = (0..65_000).map(|n| chosen(8192 * n)).chain([chosen(4096)]).collect();
+        let began = Instant::now();
+        leave_out_undumped(&mut added, &mappings);
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        let stored = |n: u64| if n < 65_000 && n.is_multiple_of(3) { 0 } else { 4096 };
+        assert!(added.iter().zip(0..).all(|(chosen, n)| chosen.stored == stored(n)));
+    }
+}

@@ -95,15 +95,9 @@ pub(crate) fn run(job: &Job, output: &mut Output, mut tick: impl FnMut() -> Dura
     };
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| {
-                set_nice(job.nice);
-                pipeline.end(pipeline.work());
-            });
+            pipeline.start(scope, || pipeline.work());
         }
-        scope.spawn(|| {
-            set_nice(job.nice);
-            pipeline.end(pipeline.write(output));
-        });
+        pipeline.start(scope, || pipeline.write(output));
         let mut order = pipeline.lock();
         while order.running > 0 {
             if job.stop.load(Ordering::Relaxed) {
@@ -128,6 +122,21 @@ pub(crate) fn run(job: &Job, output: &mut Output, mut tick: impl FnMut() -> Dura
 impl Pipeline<'_> {
     fn lock(&self) -> MutexGuard<'_, Order> {
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a thread. Short of memory there are no more, and all end.
+    fn start<'scope>(
+        &'scope self,
+        scope: &'scope std::thread::Scope<'scope, '_>,
+        work: impl FnOnce() -> Result<(), Error> + Send + 'scope,
+    ) {
+        let run = || {
+            set_nice(self.job.nice);
+            self.end(work());
+        };
+        if let Err(e) = std::thread::Builder::new().spawn_scoped(scope, run) {
+            self.end(Err(Error::call("starting a thread", e)));
+        }
     }
 
     /// Records the end of a thread; if one fails, all end.

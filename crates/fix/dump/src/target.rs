@@ -173,12 +173,43 @@ impl Mapping {
     }
 }
 
-/// The mappings of a process in order of address, with their flags (smaps).
+/// The mappings of a process in order of address, with their flags (smaps). Their text has 700 bytes for each, and is read by another
+/// process piece by piece.
 ///
 /// # Errors
 /// The process has ended, or may not be accessed.
 pub fn mappings(pid: i32) -> Result<Vec<Mapping>, Error> {
-    read_mappings(pid, "smaps")
+    let path = PathBuf::from(format!("/proc/{pid}/smaps"));
+    let source = Source::of_proc(&path, Whose::TARGET).map_err(|e| unread(pid, &path, e))?;
+    let (mut all, mut text, mut at) = (Vec::new(), Vec::new(), 0);
+    loop {
+        let before = text.len();
+        text.resize(before + PIECE, 0);
+        let got = source.read_at(&mut text[before..], at).map_err(|e| unread(pid, &path, e))?;
+        text.truncate(before + got);
+        at += got as u64;
+        // The last mapping may have more lines.
+        let whole = if got == 0 { text.len() } else { last_head(&text) };
+        append_mappings(&text[..whole], &mut all)?;
+        text.drain(..whole);
+        if got == 0 {
+            return Ok(all);
+        }
+    }
+}
+
+/// Bytes of smaps that are read at once.
+const PIECE: usize = 64 << 10;
+
+/// The offset of the last line that begins a mapping; 0 if it is the first or may not be whole.
+fn last_head(text: &[u8]) -> usize {
+    let mut ends = text.iter().enumerate().rev().filter(|(_, b)| **b == b'\n').map(|(at, _)| at + 1);
+    ends.find(|&at| text.get(at).is_some_and(is_head)).unwrap_or(0)
+}
+
+/// Whether a line with this first byte begins a mapping: an address, while figures begin with a capital letter.
+fn is_head(first: &u8) -> bool {
+    !first.is_ascii_uppercase()
 }
 
 /// The mappings without flags (maps), which takes microseconds where smaps takes milliseconds.
@@ -186,24 +217,17 @@ pub(crate) fn mappings_only(pid: i32) -> Result<Vec<Mapping>, Error> {
     parse_mappings(&mappings_text(pid)?)
 }
 
-/// The text of maps, to detect changes.
+/// The text of maps, to detect changes. Not by the reader, since the process stands still meanwhile.
 pub(crate) fn mappings_text(pid: i32) -> Result<Vec<u8>, Error> {
-    read_text(pid, "maps")
+    let path = PathBuf::from(format!("/proc/{pid}/maps"));
+    fs::read(&path).map_err(|e| unread(pid, &path, e))
 }
 
-fn read_mappings(pid: i32, file: &str) -> Result<Vec<Mapping>, Error> {
-    parse_mappings(&read_text(pid, file)?)
-}
-
-fn read_text(pid: i32, file: &str) -> Result<Vec<u8>, Error> {
-    let path = PathBuf::from(format!("/proc/{pid}/{file}"));
-    match fs::read(&path) {
-        Ok(text) => Ok(text),
-        Err(e) => Err(match e.raw_os_error() {
-            Some(libc::ENOENT | libc::ESRCH) => Error::Gone(pid),
-            Some(libc::EACCES | libc::EPERM) => Error::NotPermitted(pid),
-            _ => Error::file(path, e),
-        }),
+fn unread(pid: i32, path: &Path, e: io::Error) -> Error {
+    match e.raw_os_error() {
+        Some(libc::ENOENT | libc::ESRCH) => Error::Gone(pid),
+        Some(libc::EACCES | libc::EPERM) => Error::NotPermitted(pid),
+        _ => Error::file(path, e),
     }
 }
 
@@ -212,9 +236,13 @@ fn read_text(pid: i32, file: &str) -> Result<Vec<u8>, Error> {
 /// # Errors
 /// A line that is neither a mapping nor one of its figures.
 pub fn parse_mappings(text: &[u8]) -> Result<Vec<Mapping>, Error> {
-    // A mapping begins with an address, a figure with a capital letter.
-    let mut heads =
-        text.split(|&b| b == b'\n').filter(|l| l.first().is_some_and(|c| !c.is_ascii_uppercase()));
+    let mut all = Vec::new();
+    append_mappings(text, &mut all)?;
+    Ok(all)
+}
+
+fn append_mappings(text: &[u8], all: &mut Vec<Mapping>) -> Result<(), Error> {
+    let mut heads = text.split(|&b| b == b'\n').filter(|l| l.first().is_some_and(is_head));
     if let Some(bad) = heads.find(|line| process::Mapping::parse(line).is_none()) {
         return Err(Error::Format(format!("not a line of maps: {:?}", String::from_utf8_lossy(bad))));
     }
@@ -238,7 +266,8 @@ pub fn parse_mappings(text: &[u8]) -> Result<Vec<Mapping>, Error> {
             .filter_map(|f| f.as_bytes().try_into().ok())
             .collect(),
     };
-    Ok(process::smaps(text).map(one).collect())
+    all.extend(process::smaps(text).map(one));
+    Ok(())
 }
 
 /// The threads of a process.
@@ -349,6 +378,22 @@ VmFlags: rd wr mr dd
         assert_eq!(all[0].path(), Path::new("/tmp/a b\nc (deleted)"));
     }
 
+    /// Wherever a piece of the text ends, all of a mapping's lines are parsed together.
+    #[test]
+    fn mappings_are_the_same_piece_by_piece() {
+        let text = fs::read("/proc/self/smaps").unwrap();
+        let text = &text[..text.len().min(20_000)];
+        let whole = parse_mappings(&text[..last_head(text)]).unwrap();
+        assert!(whole.len() > 10);
+        for cut in 0..last_head(text) {
+            let at = last_head(&text[..cut]);
+            let mut all = Vec::new();
+            append_mappings(&text[..at], &mut all).unwrap();
+            append_mappings(&text[at..last_head(text)], &mut all).unwrap();
+            assert!(all == whole, "{cut}");
+        }
+    }
+
     /// `/proc/self/maps` of a child that rests, with and without figures.
     #[test]
     fn children_are_found_with_what_they_map_and_when_they_began() {
@@ -360,11 +405,15 @@ VmFlags: rd wr mr dd
         }
         // The kernel may leave a child out while another one ends.
         assert!((0..100).any(|_| children(own).contains(&pid)));
-        let text = mappings_text(pid).unwrap();
-        let (plain, full) = (mappings_only(pid).unwrap(), mappings(pid).unwrap());
-        assert_eq!(plain.len(), String::from_utf8_lossy(&text).lines().count());
         let places = |all: &[Mapping]| all.iter().map(|m| (m.start, m.end)).collect::<Vec<_>>();
-        assert_eq!(places(&plain), places(&full));
+        // It may still load its libraries.
+        let same = (0..1000).find_map(|_| {
+            let (plain, full) = (mappings_only(pid).unwrap(), mappings(pid).unwrap());
+            (places(&plain) == places(&full)).then_some((plain, full))
+        });
+        let (plain, full) = same.expect("the same mappings");
+        let text = mappings_text(pid).unwrap();
+        assert_eq!(plain.len(), String::from_utf8_lossy(&text).lines().count());
         assert!(
             full.iter().any(|m| m.anonymous > 0 && m.has(b"wr")) && plain.iter().all(|m| m.flags.is_empty())
         );

@@ -231,13 +231,15 @@ fn dump(args: &DumpArgs, threads: usize) -> anyhow::Result<ExitCode> {
     let over = Arc::new(AtomicBool::new(false));
     let teller = {
         let (progress, over) = (progress.clone(), over.clone());
-        std::thread::spawn(move || tell(&progress, &over))
+        std::thread::Builder::new().spawn(move || tell(&progress, &over))
     };
     let result = live::dump(pid, &options, &progress, &stop);
     over.store(true, Ordering::Relaxed);
-    teller.thread().unpark();
-    // It only shows progress.
-    let _ = teller.join();
+    // It only shows progress, and may not have been started.
+    if let Ok(teller) = teller {
+        teller.thread().unpark();
+        let _ = teller.join();
+    }
     let summary = match result {
         Err(ncpu_dump::Error::Interrupted) => return Ok(ExitCode::from(130)),
         result => result?,

@@ -20,6 +20,7 @@ mod dose;
 mod dump;
 mod duration;
 mod energy;
+mod exhausted;
 mod explain;
 mod export;
 mod fix;
@@ -144,6 +145,7 @@ const STACK: usize = 8 << 20;
 
 fn main() -> ExitCode {
     begin_quietly();
+    exhausted::explain();
     let limit = rustix::process::getrlimit(rustix::process::Resource::Stack).current;
     if limit.is_none_or(|bytes| bytes >= STACK as u64) {
         return command_line();

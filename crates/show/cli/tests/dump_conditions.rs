@@ -503,3 +503,59 @@ fn a_process_in_vfork_is_dumped_or_told_why_not() {
     }
     assert!(child.wait().unwrap().success());
 }
+
+const MANY_MAPPINGS: &str = r#"
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(void)
+{
+    for (int i = 0; i < 8000; i++) {
+        char *at = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (at == MAP_FAILED)
+            break;
+        mprotect(at + 4096, 4096, PROT_NONE);
+        *at = 1;
+    }
+    puts("ready");
+    fflush(stdout);
+    pause();
+}
+"#;
+
+#[test]
+fn many_mappings_and_little_memory_are_a_dump_or_a_line() {
+    if !root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compile(directory.path(), MANY_MAPPINGS, &[]) else {
+        return eprintln!("skipped: no cc");
+    };
+    let child = started(Command::new(program));
+    let mut lines = 0;
+    for megabytes in (80..).step_by(4) {
+        let within = |arguments: &[&str]| {
+            Command::new("sh")
+                .args(["-c", "ulimit -v $0 && exec \"$@\"", &(megabytes * 1000).to_string()])
+                .arg(env!("CARGO_BIN_EXE_ncpu"))
+                .args(arguments)
+                .current_dir(directory.path())
+                .output()
+                .unwrap()
+        };
+        if !within(&["--version"]).status.success() {
+            continue;
+        }
+        let o = within(&["dump", "--threads", "1", "-o", "core", &child.id().to_string()]);
+        if o.status.success() {
+            break;
+        }
+        let why = err(&o);
+        assert_eq!(o.status.code(), Some(1), "{megabytes} MB: {:?} {why}", o.status);
+        assert!(why.contains("memory") || why.contains("starting a thread"), "{megabytes} MB: {why}");
+        lines += 1;
+    }
+    assert!(lines > 0, "it never had too little");
+    end(child);
+}

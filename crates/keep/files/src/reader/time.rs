@@ -61,11 +61,17 @@ struct Kind {
 
 impl Kind {
     fn allow(&self, whose: Whose, now: Instant, of_one: Share, of_all: Share) -> bool {
+        if whose == Whose::TARGET {
+            return true;
+        }
         let left = |used: Option<&Used>, share: Share| used.is_none_or(|u| u.at(now, share) < share.at_once);
         left(self.all.as_ref(), of_all) && left(self.users.get(&whose), of_one)
     }
 
     fn charge(&mut self, whose: Whose, seconds: f64, now: Instant, of_one: Share, of_all: Share) {
+        if whose == Whose::TARGET {
+            return;
+        }
         self.all.get_or_insert(Used(0.0, now)).add(seconds, now, of_all);
         if whose != Whose::OWN {
             if self.users.len() >= MAX_USERS {
@@ -138,6 +144,8 @@ mod tests {
         assert!(times.allow(slow, now));
         times.charge(slow, Duration::from_millis(150), now);
         assert!(!times.allow(slow, now) && times.allow(other, now));
+        times.charge(Whose::TARGET, Duration::from_secs(100), now);
+        assert!(times.allow(Whose::TARGET, now) && times.allow(other, now), "at the user's own expense");
         assert!(!times.allow(slow, now + Duration::from_secs(2)));
         assert!(times.allow(slow, now + Duration::from_secs(3)));
         times.charge_work(other, Duration::from_millis(500), now);

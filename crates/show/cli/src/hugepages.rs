@@ -1,11 +1,13 @@
 //! `ncpu hugepages`: what lies on huge pages, why the rest does not, and commands with more of them.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
+use ncpu_files::reader::Whose;
 use ncpu_machine::{CpuSet, Topology};
 use ncpu_observe_core::program::Child;
 use ncpu_remedy::hugepages::{self, Looked, collapse, coverage, foretell, pools, text};
@@ -105,10 +107,21 @@ pub fn run(args: &HugepagesArgs) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(!args.apply || one || args.cgroup.is_some(), "--apply: give -p PID or -c DIR");
     let mut all = Vec::new();
     let mut refused = 0;
+    // Each answer that does not come takes its time: a user may have one such process, and not a thousand.
+    let (mut late, mut late_users) = (0, HashSet::new());
     for pid in pids {
+        let user = Whose::process(format!("/proc/{pid}").as_ref(), pid);
+        if late_users.contains(&user) {
+            late += 1;
+            continue;
+        }
         match hugepages::look(pid) {
             Ok(looked) => all.push(looked),
             Err(e) if one => return Err(e.into()),
+            Err(ncpu_remedy::Error::File { source, .. }) if source.kind() == std::io::ErrorKind::TimedOut => {
+                late += 1;
+                late_users.insert(user);
+            }
             // Threads of the kernel have no memory, and some are gone by now.
             Err(ncpu_remedy::Error::File { source, .. })
                 if source.kind() == std::io::ErrorKind::PermissionDenied =>
@@ -143,6 +156,10 @@ pub fn run(args: &HugepagesArgs) -> anyhow::Result<ExitCode> {
             let status = status.context("counting TLB misses")?;
             anyhow::ensure!(status.success(), "counting TLB misses: {status}");
         }
+    }
+    if late > 0 {
+        let what = if late == 1 { "process" } else { "processes" };
+        say!("ncpu: {late} {what} left out: the kernel did not give the mappings in time");
     }
     if refused > 0 {
         let what = if refused == 1 { "process" } else { "processes" };

@@ -7,8 +7,9 @@ pub mod larger;
 pub mod pools;
 pub mod text;
 
-use std::path::Path;
+use std::path::PathBuf;
 
+use ncpu_files::reader::{Whose, proc_text};
 use ncpu_machine::process;
 use ncpu_table::{Column, Kind, Table, Unit};
 
@@ -28,19 +29,24 @@ pub struct Looked {
     pub allowed: Allowed,
 }
 
+/// The longest text of smaps that is read: a million mappings.
+const MAX_TEXT: usize = 1 << 30;
+
 /// Looks at a process.
 ///
 /// # Errors
-/// It is gone, a zombie, a thread of the kernel, or not ours to look at.
+/// It is gone, a zombie, a thread of the kernel, not ours to look at, or its figures do not come in time.
 pub fn look(pid: u32) -> Result<Looked> {
     crate::place::balance::check(pid)?;
-    let path = format!("/proc/{pid}/smaps");
-    let text = process::read(path.as_ref()).map_err(|e| match e.raw_os_error() {
+    let directory = PathBuf::from(format!("/proc/{pid}"));
+    let path = directory.join("smaps");
+    // By the reader: another user may have the kernel wait for the lock of the mappings.
+    let text = proc_text(&path, Whose::TARGET, MAX_TEXT).map_err(|e| match e.raw_os_error() {
         // It has ended since the check.
         Some(libc::ESRCH | libc::ENOENT) => Error::Refused(format!("process {pid} has ended")),
-        _ => Error::file(Path::new(&path), e),
+        _ => Error::file(&path, e),
     })?;
-    let name = process::name(format!("/proc/{pid}").as_ref()).unwrap_or_default();
+    let name = process::name(&directory).unwrap_or_default();
     let mut mappings = coverage::parse(&text);
     larger::look(pid, &mut mappings);
     Ok(Looked { pid, name, mappings, allowed: Allowed::read(pid) })

@@ -2,8 +2,8 @@
 //! other limits.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Read;
 
+use ncpu_files::reader::{Source, Whose};
 use rustix::io::Errno;
 
 use super::files::{Files, first};
@@ -175,21 +175,27 @@ fn count_mappings(files: &Files<'_>, all: &[Process], totals: &mut Processes) {
     chosen.sort_by_key(|p| p.pid);
     chosen.dedup_by_key(|p| p.pid);
     for process in chosen {
-        let Ok(n) = lines(files, &format!("proc/{}/maps", process.pid)) else { continue };
+        let Ok(n) = lines(files, process) else { continue };
         if totals.maps.as_ref().is_none_or(|(.., most)| n > *most) {
             totals.maps = Some((process.pid, process.comm.clone(), n));
         }
     }
 }
 
-/// The number of lines of a file, which is not kept in memory.
-fn lines(files: &Files<'_>, name: &str) -> std::io::Result<u64> {
-    let mut file = files.dir.open(name)?;
-    let (mut buf, mut n) = ([0; 32 << 10], 0);
+/// The number of mappings of a process; their text is not kept in memory. By the reader: another user may have the kernel wait for the
+/// lock of the mappings.
+fn lines(files: &Files<'_>, process: &Process) -> std::io::Result<u64> {
+    let directory = format!("proc/{}", process.pid);
+    let whose = Whose::process(&files.dir.path(&directory), process.pid);
+    let maps = Source::opened(files.dir.open(&format!("{directory}/maps"))?, whose)?;
+    let (mut buf, mut n, mut at) = ([0; 32 << 10], 0, 0);
     loop {
-        match file.read(&mut buf)? {
+        match maps.read_at(&mut buf, at)? {
             0 => return Ok(n),
-            len => n += buf[..len].iter().filter(|&&b| b == b'\n').count() as u64,
+            len => {
+                n += buf[..len].iter().filter(|&&b| b == b'\n').count() as u64;
+                at += len as u64;
+            }
         }
     }
 }

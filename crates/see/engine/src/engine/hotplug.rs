@@ -31,6 +31,9 @@ const LEAST_LOOKS_HZ: usize = 97;
 const NEW_PERIODS: Duration = Duration::from_secs(1);
 const PERIODS_AT_ONCE: usize = 128;
 
+/// How long a CPU may be online before events of it can be opened.
+const COMES: Duration = Duration::from_secs(2);
+
 /// Descriptors of an event of a CPU: its own and that of the link to its program.
 const FILES: usize = 2;
 
@@ -42,6 +45,7 @@ pub(super) struct Online {
     /// `comings` of the kernel side: of all CPUs, and of each.
     all: u64,
     each: Vec<u64>,
+    without_timers: Newcomers,
     /// Those that their owner keeps free of others, and of timers where that can be.
     kept_free: CpuSet,
     leader: Option<usize>,
@@ -52,6 +56,33 @@ pub(super) struct Online {
     periods_since: Option<Instant>,
     last_period: usize,
     dice: fastrand::Rng,
+}
+
+/// CPUs that came online and have no timers yet, and since when: the kernel lists a CPU some milliseconds before its events can be
+/// opened.
+#[derive(Default)]
+struct Newcomers(Vec<(usize, Instant)>);
+
+impl Newcomers {
+    /// Starts what can be started on those that are still online; the rest waits for the next call. Those that have waited too long
+    /// are given up, with the reason.
+    fn start(
+        &mut self,
+        online: &[usize],
+        now: Instant,
+        mut start: impl FnMut(usize) -> std::io::Result<()>,
+    ) -> Vec<(usize, std::io::Error)> {
+        let mut given_up = Vec::new();
+        self.0.retain(|&(cpu, since)| match online.binary_search(&cpu).map(|_| start(cpu)) {
+            Ok(Err(_)) if now.saturating_duration_since(since) < COMES => true,
+            Ok(Err(e)) => {
+                given_up.push((cpu, e));
+                false
+            }
+            Ok(Ok(())) | Err(_) => false,
+        });
+        given_up
+    }
 }
 
 /// The events that fire on a CPU.
@@ -171,19 +202,34 @@ impl Engine {
                 self.online.led_since = None;
             }
             (self.online.cpus, self.online.all, self.online.each) = (now, all, each);
-            for cpu in came {
-                self.timers.remove(&cpu);
-                if let Err(e) = self.start_timers(cpu) {
-                    self.notes.push(format!("no timers on CPU {cpu}, which came online: {e}"));
-                }
-            }
+            let waiting = &mut self.online.without_timers.0;
+            waiting.retain(|(cpu, _)| !came.contains(cpu));
+            waiting.extend(came.into_iter().map(|cpu| (cpu, Instant::now())));
         }
+        self.start_timers_of_newcomers();
         self.choose_periods();
         // With few CPUs a look takes next to nothing.
         let turns = self.online.size() > MANY;
         let over = |since: Instant| turns && since.elapsed() >= TURN;
         if self.online.leader.is_some() && self.online.led_since.is_none_or(over) {
             self.pass_lead();
+        }
+    }
+
+    fn start_timers_of_newcomers(&mut self) {
+        if self.online.without_timers.0.is_empty() {
+            return;
+        }
+        let mut waiting = std::mem::take(&mut self.online.without_timers);
+        let online = self.online.cpus.clone();
+        let given_up = waiting.start(&online, Instant::now(), |cpu| {
+            // Those of before, and those that an earlier try began.
+            self.timers.remove(&cpu);
+            self.start_timers(cpu)
+        });
+        self.online.without_timers = waiting;
+        for (cpu, e) in given_up {
+            self.notes.push(format!("no timers on CPU {cpu}, which came online: {e}"));
         }
     }
 
@@ -270,6 +316,31 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Linux 6.18 lists a CPU before it lets events of it be opened (ENODEV).
+    #[test]
+    fn a_cpu_that_came_gets_its_timers_as_soon_as_it_can() {
+        let began = Instant::now();
+        let mut waiting = Newcomers([3, 4, 5, 6].map(|cpu| (cpu, began)).into());
+        let later = |ms| began + Duration::from_millis(ms);
+        let mut tries = Vec::new();
+        let mut start = |waiting: &mut Newcomers, ms, ready: &[usize]| {
+            waiting.start(&[0, 3, 4, 5], later(ms), |cpu| {
+                tries.push(cpu);
+                match ready.contains(&cpu) {
+                    true => Ok(()),
+                    false => Err(std::io::Error::from_raw_os_error(libc::ENODEV)),
+                }
+            })
+        };
+        assert!(start(&mut waiting, 0, &[3]).is_empty());
+        assert!(start(&mut waiting, 100, &[4]).is_empty());
+        let given_up = start(&mut waiting, 3000, &[]);
+        assert!(matches!(&given_up[..], [(5, e)] if e.raw_os_error() == Some(libc::ENODEV)), "{given_up:?}");
+        assert!(start(&mut waiting, 3100, &[]).is_empty());
+        // The last went offline again.
+        assert_eq!(tries, [3, 4, 5, 4, 5, 5]);
+    }
 
     #[test]
     fn each_leads_in_turn_but_those_that_are_kept_free() {

@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use flate2::{Compression, write::GzEncoder};
 use ncpu_files::NewFile;
-use ncpu_http::Collector;
+use ncpu_http::{Authorities, Collector};
 use ncpu_record::Recording;
 use ncpu_report::export;
 use ncpu_schema::StackKind;
@@ -22,9 +22,13 @@ pub struct ExportArgs {
     pprof: Option<PathBuf>,
 
     /// Write the stacks to FILE in OpenTelemetry's format (profiles of opentelemetry-proto 1.10), or send them to the collector at an
-    /// address, as in http://127.0.0.1:4318
+    /// address, as in http://127.0.0.1:4318 or https://collector.example
     #[arg(long, value_name = "FILE|URL")]
     otlp: Option<PathBuf>,
+
+    /// Certificate authorities of an https collector, in PEM [default: the system's]
+    #[arg(long, value_name = "FILE", requires = "otlp")]
+    otlp_ca: Option<PathBuf>,
 
     /// Write the stacks to FILE as lines for flame graphs, in microseconds; - is standard output
     #[arg(long, value_name = "FILE")]
@@ -76,7 +80,7 @@ impl ExportArgs {
         }
         if let Some(to) = &self.otlp {
             match to.to_str().filter(|text| Collector::is_address(text)) {
-                Some(url) => send(url, recording)?,
+                Some(url) => send(url, self.otlp_ca.as_deref(), recording)?,
                 None => put(to, &export::otlp(recording)?)?,
             }
         }
@@ -103,9 +107,12 @@ impl ExportArgs {
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Sends the stacks to a collector.
-fn send(url: &str, recording: &Recording) -> anyhow::Result<()> {
+fn send(url: &str, ca: Option<&Path>, recording: &Recording) -> anyhow::Result<()> {
+    let authorities = ca.map(Authorities::of_file).transpose();
+    let authorities = authorities.map_err(|why| anyhow::anyhow!("--otlp-ca {}", safe::cut(&why, 400)))?;
     let collector =
         Collector::at(url, PATIENCE).with_context(|| format!("--otlp {}", safe::cut(url, 200)))?;
+    let collector = collector.certified_by(authorities);
     let message = export::otlp(recording)?;
     let to = safe::cut(&collector.url().to_string(), 200);
     let sent = collector.send(&message, &|| false);

@@ -80,7 +80,7 @@ fn other_tools_are_given_what_the_tables_tell() {
         err(&refused)
     );
     let tls = ncpu(&["report", &recording, "--otlp", "https://127.0.0.1:1"]);
-    assert!(!tls.status.success() && err(&tls).contains("https is not supported"), "{}", err(&tls));
+    assert!(!tls.status.success() && err(&tls).contains("--otlp https://127.0.0.1:1"), "{}", err(&tls));
     let packed = path("busy.pb.gz");
     assert_eq!(report(&["--pprof", &packed]), "");
     let unpacked = Command::new("gzip").args(["-dc", &packed]).output().unwrap();

@@ -39,6 +39,8 @@ pub struct Settings {
     pub mode: u32,
     /// Address of a collector that is sent the profiles of OpenTelemetry.
     pub otlp: Option<String>,
+    /// A file with the authorities of its certificate [default: the system's].
+    pub otlp_ca: Option<PathBuf>,
     /// Seconds of the profiles that it is sent at a time.
     pub otlp_every: f64,
     /// Files of causes that reports look up first.

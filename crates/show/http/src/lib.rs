@@ -1,9 +1,9 @@
 //! A client of HTTP with a limit of time and bytes for all of an answer: reads a metric of a service, and hands profiles to a collector
 //! of OpenTelemetry.
 //!
-//! It speaks HTTP/1.0 over TCP: the answer ends with the connection. It speaks no TLS, so that the observer carries no such
-//! library; a collector on the same machine takes plain HTTP and speaks TLS to others.
+//! It speaks HTTP/1.0 over TCP or TLS: the answer ends with the connection.
 
+mod connection;
 mod otlp;
 mod url;
 
@@ -11,6 +11,8 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+pub use connection::Authorities;
+use connection::Connection;
 pub use otlp::{Collector, Sent};
 pub use url::{Url, UrlError};
 
@@ -43,6 +45,9 @@ pub enum Error {
     /// The connection, or a step of it.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// The server has no certificate of a trusted authority for its name, or does not speak TLS.
+    #[error("TLS: {0}")]
+    Tls(String),
     /// It took too long.
     #[error("no whole answer in {0:?}")]
     Late(Duration),
@@ -66,32 +71,41 @@ pub struct Body<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Asks for a place, or posts a body to it.
+/// Asks for a place, or posts a body to it. The certificate of an `https` server comes from one of the authorities [default: the
+/// system's].
 ///
 /// # Errors
 /// The answer is missing, or beyond the limits.
-pub fn request(url: &Url, body: Option<Body<'_>>, limits: Limits) -> Result<Answer, Error> {
+pub fn request(
+    url: &Url,
+    body: Option<Body<'_>>,
+    limits: Limits,
+    authorities: Option<&Authorities>,
+) -> Result<Answer, Error> {
     let until = Instant::now() + limits.time;
-    let left = || {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(Error::Late(limits.time)) } else { Ok(left) }
-    };
-    let late = |e: io::Error| match e.kind() {
+    let failed = |e: io::Error| match e.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Error::Late(limits.time),
+        // By rustls: an untrusted certificate, or bytes that do not follow TLS.
+        io::ErrorKind::InvalidData => Error::Tls(e.to_string()),
         _ => Error::Io(e),
     };
-    let mut failed = Error::Io(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
+    let mut why = Error::Io(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
     let mut stream = None;
     for address in (url.host.as_str(), url.port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, left()?) {
+        let left = connection::left(until).map_err(failed)?;
+        match TcpStream::connect_timeout(&address, left) {
             Ok(connected) => {
                 stream = Some(connected);
                 break;
             }
-            Err(e) => failed = late(e),
+            Err(e) => why = failed(e),
         }
     }
-    let Some(mut stream) = stream else { return Err(failed) };
+    let Some(stream) = stream else { return Err(why) };
+    let mut stream = match url.tls {
+        true => Connection::tls(stream, until, &url.host, authorities).map_err(Error::Tls)?,
+        false => Connection::plain(stream, until),
+    };
     let (method, kind) = match body {
         Some(body) => {
             let head =
@@ -107,54 +121,40 @@ pub fn request(url: &Url, body: Option<Body<'_>>, limits: Limits) -> Result<Answ
         env!("CARGO_PKG_VERSION")
     );
     let bytes = body.map_or(&[][..], |body| body.bytes);
-    let sent = send(&mut stream, &[head.as_bytes(), bytes], &left);
+    let sent = stream
+        .write_all(head.as_bytes())
+        .and_then(|()| stream.write_all(bytes))
+        .and_then(|()| stream.flush());
+    // Nothing follows a handshake that has failed.
+    let sent = match sent {
+        Err(e) if e.kind() == io::ErrorKind::InvalidData => return Err(failed(e)),
+        sent => sent,
+    };
     // A server that refuses a body may answer before it has read all of it.
-    let answer = receive(&mut stream, limits, &left, &late);
-    match (answer, sent) {
+    match (receive(&mut stream, limits, &failed), sent) {
         (Ok(answer), _) => Ok(answer),
-        (Err(_), Err(Error::Io(e))) => Err(late(e)),
+        (Err(_), Err(e)) => Err(failed(e)),
         (Err(e), _) => Err(e),
     }
 }
 
-/// Sends all parts; each step has the time that is left.
-fn send(
-    stream: &mut TcpStream,
-    parts: &[&[u8]],
-    left: &dyn Fn() -> Result<Duration, Error>,
-) -> Result<(), Error> {
-    for part in parts {
-        let mut rest = *part;
-        while !rest.is_empty() {
-            stream.set_write_timeout(Some(left()?))?;
-            match stream.write(rest) {
-                Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
-                Ok(n) => rest = &rest[n..],
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
-    }
-    Ok(())
-}
-
 fn receive(
-    stream: &mut TcpStream,
+    stream: &mut Connection,
     limits: Limits,
-    left: &dyn Fn() -> Result<Duration, Error>,
-    late: &dyn Fn(io::Error) -> Error,
+    failed: &dyn Fn(io::Error) -> Error,
 ) -> Result<Answer, Error> {
     let mut bytes = Vec::new();
     let mut block = [0; 16 << 10];
     loop {
-        stream.set_read_timeout(Some(left()?))?;
         match stream.read(&mut block) {
             Ok(0) => break,
             Ok(n) => bytes.extend_from_slice(&block[..n]),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             // A connection that was reset behind a whole answer: the server has not read all of the request.
             Err(e) if e.kind() == io::ErrorKind::ConnectionReset && head_of(&bytes).is_some() => break,
-            Err(e) => return Err(late(e)),
+            // TLS that ends without saying so may be cut by others.
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Err(Error::Cut),
+            Err(e) => return Err(failed(e)),
         }
         let head = head_of(&bytes);
         match head {
@@ -270,14 +270,14 @@ mod tests {
             long,
         ];
         let (url, service) = serve(answers);
-        let answer = request(&url, None, LIMITS).unwrap();
+        let answer = request(&url, None, LIMITS, None).unwrap();
         assert_eq!((answer.status, answer.retry_after, &*answer.body), (200, None, &b"n 5\n"[..]));
         let body = Body { content_type: "text/x", bytes: b"the end" };
-        let answer = request(&url, Some(body), LIMITS).unwrap();
+        let answer = request(&url, Some(body), LIMITS, None).unwrap();
         assert_eq!((answer.status, answer.retry_after, &*answer.body), (503, Some(7), &b"no"[..]));
-        assert!(matches!(request(&url, None, LIMITS), Err(Error::NotHttp)));
-        assert!(matches!(request(&url, None, LIMITS), Err(Error::NotHttp)));
-        assert!(matches!(request(&url, None, LIMITS), Err(Error::Long(1000))));
+        assert!(matches!(request(&url, None, LIMITS, None), Err(Error::NotHttp)));
+        assert!(matches!(request(&url, None, LIMITS, None), Err(Error::NotHttp)));
+        assert!(matches!(request(&url, None, LIMITS, None), Err(Error::Long(1000))));
         let asked = service.join().unwrap();
         assert!(asked[0].starts_with("GET /x?y=1 HTTP/1.0\r\nHost: 127.0.0.1:"), "{}", asked[0]);
         let posted = &asked[1];
@@ -305,10 +305,10 @@ mod tests {
         answers.push(chunks("2;x=1\r\nn \r\n2\r\n5\n\r\n0\r\n\r\n"));
         let (url, service) = serve(answers.iter().map(|answer| answer.clone().into_bytes()).collect());
         for answer in &answers[..answers.len() - 1] {
-            let got = request(&url, None, LIMITS);
+            let got = request(&url, None, LIMITS, None);
             assert!(matches!(got, Err(Error::Cut)), "{answer:?}: {got:?}");
         }
-        assert_eq!(request(&url, None, LIMITS).unwrap().body, b"n 5\n");
+        assert_eq!(request(&url, None, LIMITS, None).unwrap().body, b"n 5\n");
         service.join().unwrap();
     }
 
@@ -318,12 +318,12 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
         let limits = Limits { time: Duration::from_millis(100), body: 10 };
-        assert!(matches!(request(&url, None, limits), Err(Error::Late(_))));
+        assert!(matches!(request(&url, None, limits, None), Err(Error::Late(_))));
         // More than the buffers of both ends hold is not sent either.
         let much = vec![0; 64 << 20];
         let body = Body { content_type: "x", bytes: &much };
-        assert!(matches!(request(&url, Some(body), limits), Err(Error::Late(_))));
+        assert!(matches!(request(&url, Some(body), limits, None), Err(Error::Late(_))));
         drop(listener);
-        assert!(matches!(request(&url, None, limits), Err(Error::Io(_))));
+        assert!(matches!(request(&url, None, limits, None), Err(Error::Io(_))));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{Answer, Body, Error, Limits, Url, UrlError, request};
+use crate::{Answer, Authorities, Body, Error, Limits, Url, UrlError, request};
 
 /// Where collectors take profiles if an address has no path. The signal is in development, and its path says so.
 const PATH: &str = "/v1development/profiles";
@@ -18,9 +18,11 @@ const MOST_PAUSE: Duration = Duration::from_secs(5);
 const MOST_ANSWER: usize = 1 << 20;
 
 /// A collector.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Collector {
     url: Url,
+    /// Authorities of its certificate [default: the system's].
+    authorities: Option<Authorities>,
     /// Time of all tries of one message.
     time: Duration,
 }
@@ -40,7 +42,13 @@ impl Collector {
     /// # Errors
     /// The address is invalid.
     pub fn at(text: &str, time: Duration) -> Result<Collector, UrlError> {
-        Ok(Collector { url: Url::parse(text)?.or_path(PATH), time })
+        Ok(Collector { url: Url::parse(text)?.or_path(PATH), authorities: None, time })
+    }
+
+    /// The same, with a certificate of one of these authorities.
+    #[must_use]
+    pub fn certified_by(self, authorities: Option<Authorities>) -> Collector {
+        Collector { authorities, ..self }
     }
 
     /// Whether a text is an address, and not the name of a file.
@@ -69,14 +77,14 @@ impl Collector {
             tries += 1;
             let time = TRY.min(until.saturating_duration_since(Instant::now()));
             let limits = Limits { time, body: MOST_ANSWER };
-            let (why, wanted) = match request(&self.url, Some(body), limits) {
+            let (why, wanted) = match request(&self.url, Some(body), limits, self.authorities.as_ref()) {
                 Ok(answer) if (200..300).contains(&answer.status) => return Ok(partial(&answer.body)),
                 Ok(answer) if [429, 502, 503, 504].contains(&answer.status) => {
                     (said(&answer), answer.retry_after.map(Duration::from_secs))
                 }
                 Ok(answer) => return Err(said(&answer)),
                 // The collector may have taken the message.
-                Err(e @ (Error::NotHttp | Error::Cut)) => return Err(e.to_string()),
+                Err(e @ (Error::NotHttp | Error::Cut | Error::Tls(_))) => return Err(e.to_string()),
                 Err(e) => (e.to_string(), None),
             };
             // Collectors that fail together should not be asked together again.
@@ -189,7 +197,8 @@ mod tests {
         let url = |text| Collector::at(text, TRY).map(|one| one.url().to_string());
         assert_eq!(url("http://c:4318").unwrap(), "http://c:4318/v1development/profiles");
         assert_eq!(url("http://c:4318/p").unwrap(), "http://c:4318/p");
-        assert_eq!(url("https://c:4318"), Err(UrlError::Tls));
+        assert_eq!(url("https://c:4318").unwrap(), "https://c:4318/v1development/profiles");
+        assert_eq!(url("ftp://c"), Err(UrlError::Scheme));
     }
 
     #[test]

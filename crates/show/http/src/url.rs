@@ -3,6 +3,8 @@
 /// A place that is asked by HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
+    /// Whether it is asked over TLS.
+    pub(crate) tls: bool,
     pub(crate) host: String,
     pub(crate) port: u16,
     /// Path and query.
@@ -13,11 +15,8 @@ pub struct Url {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// Another scheme.
-    #[error("expected http://HOST[:PORT][/PATH]")]
+    #[error("expected http://HOST[:PORT][/PATH] or https://HOST[:PORT][/PATH]")]
     Scheme,
-    /// TLS.
-    #[error("https is not supported: give http:// and the address of a collector or proxy that speaks TLS")]
-    Tls,
     /// A name and a password.
     #[error("user and password in an address are not supported")]
     User,
@@ -33,23 +32,21 @@ pub enum UrlError {
 }
 
 impl Url {
-    /// `http://HOST[:PORT][/PATH][?QUERY]`; without a port it is 80, and what follows `#` is left out.
+    /// `http://HOST[:PORT][/PATH][?QUERY]` or `https://…`. The port is 80 or 443 if none is given, and what follows `#` is left out.
     ///
     /// # Errors
     /// It is none, or one that this client cannot ask.
     pub fn parse(text: &str) -> Result<Url, UrlError> {
-        let scheme =
-            |name: &str| text.get(..name.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(name));
-        if scheme("https://") {
-            return Err(UrlError::Tls);
-        }
-        if !scheme("http://") {
-            return Err(UrlError::Scheme);
-        }
+        let (scheme, rest) = text.split_once("://").ok_or(UrlError::Scheme)?;
+        let tls = match scheme.to_ascii_lowercase().as_str() {
+            "http" => false,
+            "https" => true,
+            _ => return Err(UrlError::Scheme),
+        };
         if text.chars().any(|c| c.is_control() || c.is_whitespace() || !c.is_ascii()) {
             return Err(UrlError::Character);
         }
-        let rest = text["http://".len()..].split('#').next().unwrap_or_default();
+        let rest = rest.split('#').next().unwrap_or_default();
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
         if authority.contains('@') {
@@ -75,10 +72,11 @@ impl Url {
                 let number = port.parse().ok().filter(|port: &u16| *port > 0);
                 number.filter(|_| digits(port)).ok_or(UrlError::Port)?
             }
+            None if tls => 443,
             None => 80,
         };
         let path = if path.starts_with('/') { path.into() } else { format!("/{path}") };
-        Ok(Url { host: host.into(), port, path })
+        Ok(Url { tls, host: host.into(), port, path })
     }
 
     /// The host with its port.
@@ -101,7 +99,7 @@ impl Url {
 
 impl std::fmt::Display for Url {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "http://{}{}", self.authority(), self.path)
+        write!(f, "http{}://{}{}", if self.tls { "s" } else { "" }, self.authority(), self.path)
     }
 }
 
@@ -117,6 +115,8 @@ mod tests {
             ("http://[::1]:4318/v1?x=1#n", "http://[::1]:4318/v1?x=1"),
             ("http://[fe80::1]", "http://[fe80::1]:80/"),
             ("http://web?x", "http://web:80/?x"),
+            ("https://web/a", "https://web:443/a"),
+            ("HTTPS://web:80", "https://web:80/"),
         ] {
             assert_eq!(Url::parse(text).unwrap().to_string(), expected, "{text}");
         }
@@ -128,7 +128,8 @@ mod tests {
     #[test]
     fn what_cannot_be_asked_is_refused() {
         for (text, why) in [
-            ("https://web/", UrlError::Tls),
+            ("https:/web/", UrlError::Scheme),
+            ("https://", UrlError::Host),
             ("ftp://web/", UrlError::Scheme),
             ("", UrlError::Scheme),
             ("http://", UrlError::Host),

@@ -32,6 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         history: 256 << 20,
         mode: 0o600,
         otlp: None,
+        otlp_ca: None,
         otlp_every: 10.0,
         causes: Vec::new(),
         manifest,

@@ -64,14 +64,14 @@ fn main() -> ExitCode {
         Ok((settings, ready))
     });
     drop(stdin);
-    let (settings, (listener, access)) = match begun {
+    let (settings, (listener, access, collector)) = match begun {
         Ok(begun) => begun,
         Err(e) => {
             let _ = Ready::Failed(format!("{e:#}")).tell(&mut io::stdout());
             return ExitCode::FAILURE;
         }
     };
-    match serve(settings, listener, access) {
+    match serve(settings, listener, access, collector) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("ncpu-serve: {}", ncpu_table::safe::line(&format!("{e:#}")));
@@ -81,11 +81,16 @@ fn main() -> ExitCode {
 }
 
 /// All that may need privileges, and then giving them up.
-fn begin(settings: &Settings) -> anyhow::Result<(Listener, Access)> {
+fn begin(settings: &Settings) -> anyhow::Result<(Listener, Access, Option<otlp::Sender>)> {
     let causes = Causes::with(settings.causes.iter().map(String::as_str));
     ncpu_report::causes::install(causes.map_err(|(_, bad)| bad).context("a file of causes")?);
     let access = Access::read(settings)?;
     let listener = Listener::bind(settings, &access)?;
+    let collector = settings
+        .otlp
+        .as_deref()
+        .map(|url| otlp::Sender::to(url, settings.otlp_ca.as_deref(), settings.otlp_every));
+    let collector = collector.transpose()?;
     // As many connections as may be; they are bounded otherwise.
     let files = rustix::process::getrlimit(Resource::Nofile);
     rustix::process::setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files })?;
@@ -94,13 +99,16 @@ fn begin(settings: &Settings) -> anyhow::Result<(Listener, Access)> {
     if let Some(user) = settings.user {
         become_user(user, CapabilitySet::empty()).context("giving up root")?;
     }
-    Ok((listener, access))
+    Ok((listener, access, collector))
 }
 
-fn serve(settings: Settings, listener: Listener, access: Access) -> anyhow::Result<()> {
+fn serve(
+    settings: Settings,
+    listener: Listener,
+    access: Access,
+    collector: Option<otlp::Sender>,
+) -> anyhow::Result<()> {
     let address = listener.address().to_owned();
-    let collector = settings.otlp.as_deref().map(|url| otlp::Sender::to(url, settings.otlp_every));
-    let collector = collector.transpose().context("--otlp")?;
     let state = Arc::new(State::new(settings));
     if let Some(sender) = collector {
         let state = Arc::clone(&state);

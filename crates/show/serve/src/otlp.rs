@@ -3,9 +3,11 @@
 //! A thread of its own does it, which holds nothing but the message at hand: intervals come into the history whatever the collector does,
 //! and what has left the history before the collector was ready is not sent.
 
+use std::path::Path;
 use std::time::Duration;
 
-use ncpu_http::{Collector, UrlError};
+use anyhow::Context;
+use ncpu_http::{Authorities, Collector};
 use ncpu_report::export;
 use ncpu_table::safe;
 
@@ -24,12 +26,15 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Sends `every` seconds at a time to the collector at an address.
+    /// Sends `every` seconds at a time to the collector at an address. A file has the authorities of its certificate [default: the system's].
     ///
     /// # Errors
-    /// The address is invalid.
-    pub fn to(url: &str, every: f64) -> Result<Sender, UrlError> {
-        Ok(Sender { collector: Collector::at(url, PATIENCE)?, every })
+    /// The address is invalid, or the file has no authorities.
+    pub fn to(url: &str, ca: Option<&Path>, every: f64) -> anyhow::Result<Sender> {
+        let collector = Collector::at(url, PATIENCE).context("--otlp")?;
+        let authorities = ca.map(Authorities::of_file).transpose();
+        let authorities = authorities.map_err(|why| anyhow::anyhow!("--otlp-ca {why}"))?;
+        Ok(Sender { collector: collector.certified_by(authorities), every })
     }
 
     /// Sends for ever.

@@ -596,7 +596,7 @@ fn send(socket: &OwnedFd, head: &[u8], text: &[u8], fd: Option<RawFd>) -> io::Re
     }
 }
 
-/// How long an answer may take as long as the reader is runnable.
+/// The timeout of an answer while the reader is runnable.
 fn starved(whose: Whose) -> Duration {
     match IN_PACE.load(Ordering::Relaxed) {
         true => STARVED_IN_PACE,

@@ -29,20 +29,20 @@ enum At {
 }
 
 impl Counter {
-    /// `http://HOST[:PORT]/PATH#NAME` or `file:///PATH#NAME`.
+    /// `http://HOST[:PORT]/PATH#NAME`, the same with `https`, or `file:///PATH#NAME`.
     ///
     /// # Errors
     /// It is neither.
     pub fn parse(text: &str) -> anyhow::Result<Counter> {
         let (place, name) = text.split_once('#').unwrap_or((text, ""));
-        let at = if place.starts_with("http://") {
+        let at = if place.starts_with("http://") || place.starts_with("https://") {
             let url = Url::parse(place).with_context(|| format!("--metric-url {}", safe::cut(text, 200)))?;
             At::Http(url)
         } else if let Some(path) = place.strip_prefix("file://") {
             At::File(path.into())
         } else {
             anyhow::bail!(
-                "--metric-url {}: expected http://HOST:PORT/PATH#NAME or file:///PATH#NAME",
+                "--metric-url {}: expected http://HOST:PORT/PATH#NAME, https://… or file:///PATH#NAME",
                 safe::cut(text, 200)
             );
         };
@@ -74,7 +74,7 @@ impl Counter {
 
 /// The body of an answer.
 fn get(url: &Url) -> anyhow::Result<String> {
-    let answer = ncpu_http::request(url, None, LIMITS)?;
+    let answer = ncpu_http::request(url, None, LIMITS, None)?;
     anyhow::ensure!(answer.status == 200, "status {}", answer.status);
     Ok(String::from_utf8_lossy(&answer.body).into_owned())
 }
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(url(&counter), "http://127.0.0.1:8080/metrics");
         assert_eq!(url(&Counter::parse("http://web").unwrap()), "http://web:80/");
         assert_eq!(Counter::parse("file:///run/n").unwrap().at, At::File("/run/n".into()));
-        for wrong in ["https://x/", "", "requests", "http:///x"] {
+        for wrong in ["ftp://x/", "", "requests", "http:///x"] {
             assert!(Counter::parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -58,9 +58,13 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Send the stacks to the collector of OpenTelemetry at URL, as in http://127.0.0.1:4318
+    /// Send the stacks to the collector of OpenTelemetry at URL, as in http://127.0.0.1:4318 or https://collector.example
     #[arg(long, value_name = "URL", value_parser = collector)]
     otlp: Option<String>,
+
+    /// Certificate authorities of an https collector, in PEM [default: the system's]
+    #[arg(long, value_name = "FILE", requires = "otlp")]
+    otlp_ca: Option<PathBuf>,
 
     /// Send them every SECONDS
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, requires = "otlp", value_parser = crate::duration::seconds)]
@@ -169,6 +173,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         history: args.history,
         mode: args.mode,
         otlp: args.otlp.clone(),
+        otlp_ca: args.otlp_ca.clone(),
         otlp_every: args.otlp_every,
         causes,
         manifest,

@@ -56,6 +56,7 @@ fn started_by(mut command: Command, change: impl FnOnce(&mut Settings)) -> (Chil
         history: 1 << 20,
         mode: 0o600,
         otlp: None,
+        otlp_ca: None,
         otlp_every: 1.0,
         causes: Vec::new(),
         manifest: made_up::about(),

@@ -267,8 +267,9 @@ impl User {
         None
     }
 
-    /// The source line of `addr`; `None` without debug information, which Go's programs do not need.
-    pub fn source_line(&mut self, maps: &ProcMaps, tgid: u32, addr: u64) -> Option<SourceLine> {
+    /// The source line of `addr`: of Go's programs from the table that they carry, else from debug information (`dwarf`), whose first
+    /// look-up in a program may take a second. `None` without either.
+    pub fn source_line(&mut self, maps: &ProcMaps, tgid: u32, addr: u64, dwarf: bool) -> Option<SourceLine> {
         let (file, offset) = maps.find(tgid, addr)?;
         let left = MAX_LINES.saturating_sub(self.copied);
         let program = self.program(maps, file)?;
@@ -278,6 +279,9 @@ impl User {
         if let Some((path, line)) = program.go.as_ref().and_then(|go| go.line(address)) {
             whose.charge(began.elapsed());
             return Some(SourceLine { path: path.into(), line: Some(line) });
+        }
+        if !dwarf {
+            return None;
         }
         if program.copy.is_none() {
             let copy = private_copy(&whose, left);

@@ -82,7 +82,7 @@ fn read_all(path: &Path) {
     let stack: Vec<u64> = (0x40_1000..0x40_1080).collect();
     assert_eq!(user.symbolize(&mut maps, 1, &stack).len(), stack.len());
     user.variable(&maps, 1, 0x40_1000);
-    user.source_line(&maps, 1, 0x40_1000);
+    user.source_line(&maps, 1, 0x40_1000, true);
     let copy = Copied {
         regs: [0x40_1000, 0x7000, 0x7100, 0x40_1000],
         words: vec![0x40_1000; 64],

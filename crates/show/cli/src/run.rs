@@ -210,11 +210,14 @@ impl ObserveArgs {
             anyhow::bail!("--request: at most {MOST_FUNCTIONS} functions are followed");
         }
         let functions = self.request.clone();
+        // A recording is for questions that come later.
+        let source_lines = self.report.annotate.is_some() || self.record.is_some();
         Ok(move |target| Config {
             user_locks_of_all,
             latency_of: latency_of.clone(),
             requests,
             functions: functions.clone(),
+            source_lines,
             probes,
             patterns: patterns.clone(),
             ..Config::onion(target, hz)

@@ -10,6 +10,9 @@ use ncpu_table::{safe, width};
 use crate::findings::names::short;
 use crate::wrap::wrap;
 
+/// Said where no instruction has a line of source.
+const NO_SOURCE: &str =
+    "no lines of source: they take debug information (-g), and ncpu run with --annotate or --record";
 /// Functions of one name that are printed, in several programs.
 const MOST: usize = 4;
 /// Functions that an error lists.
@@ -186,6 +189,9 @@ pub fn render(
         );
         out += &wrap(&head, width, "", "  ");
         put(&mut out, function, all, width, sources);
+        if function.lines.values().all(|line| line.source.is_none()) && file.is_some() {
+            out += &wrap(NO_SOURCE, width, "", "");
+        }
     }
     if functions.len() > MOST {
         let _ = writeln!(

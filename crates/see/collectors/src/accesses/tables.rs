@@ -68,7 +68,7 @@ pub(super) fn of(counted: &Counted, watching: Option<&Watching>, names: &mut Nam
             true => None,
             false => sources
                 .entry((a.pid, a.ip))
-                .or_insert_with(|| names.user.source_line(&names.maps, a.pid, a.ip))
+                .or_insert_with(|| names.user.source_line(&names.maps, a.pid, a.ip, true))
                 .as_ref()
                 .map(ToString::to_string),
         };

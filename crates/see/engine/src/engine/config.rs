@@ -52,6 +52,8 @@ pub struct Config {
     pub requests: bool,
     /// Functions of the program: each call of one is a request. Not with `requests`.
     pub functions: Vec<CalledFunction>,
+    /// Read debug information for the source lines of instructions, which may take seconds when the observation ends.
+    pub source_lines: bool,
     /// How much the program may be slowed by probes that run at each event.
     pub probes: Probes,
     /// Length of windows in which contentions are counted, and the mean time between their beginnings. For tests [default: by
@@ -91,6 +93,7 @@ impl Config {
             latency_of: Vec::new(),
             requests: false,
             functions: Vec::new(),
+            source_lines: false,
             probes: Probes::default(),
             lock_windows: None,
             switch_windows: None,

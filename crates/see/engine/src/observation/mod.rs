@@ -172,7 +172,7 @@ impl Observation {
         });
         let known = |told: ThreadOut| ((told.tid, told.start), Known { told, missing: 0 });
         let threads = before.into_iter().flatten().map(known).collect();
-        let mut samples = Samples::new(config.patterns.clone());
+        let mut samples = Samples::new(config.patterns.clone(), config.source_lines);
         let tenants = engine.tells_tenants().then(Tenants::begin);
         if tenants.is_some() {
             samples.count_processes();

@@ -163,9 +163,9 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    /// Spinning code is known by these patterns.
-    pub fn new(patterns: Patterns) -> Samples {
-        Samples { patterns, ..Samples::default() }
+    /// Spinning code is known by these patterns; `source_lines`: those of instructions are read from debug information.
+    pub fn new(patterns: Patterns, source_lines: bool) -> Samples {
+        Samples { patterns, user_code: UserCode::new(source_lines), ..Samples::default() }
     }
 
     /// The reason for which a CPU would idle if a thread that spins with this stack slept instead.

@@ -314,9 +314,9 @@ impl Symbols {
         self.maps.label(tgid, address).filter(|label| !label.starts_with('[')).map(String::from)
     }
 
-    /// The source line of an address.
-    pub fn source_line(&mut self, tgid: u32, address: u64) -> Option<SourceLine> {
-        self.user.source_line(&self.maps, tgid, address)
+    /// The source line of an address: without `dwarf`, of Go programs alone.
+    pub fn source_line(&mut self, tgid: u32, address: u64, dwarf: bool) -> Option<SourceLine> {
+        self.user.source_line(&self.maps, tgid, address, dwarf)
     }
 
     /// Reasons why functions of programs have no names, one per line.

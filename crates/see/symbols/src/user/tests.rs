@@ -108,7 +108,7 @@ fn lines_come_from_no_file_that_the_program_names() {
         let text = format!("400000-500000 r-xp 00000000 fe:00 11 {}\n", at("own"));
         assert!(maps.note_maps(1, text.as_bytes()));
         let mut user = User::new();
-        (0x40_1000..0x40_2000).find_map(|place| user.source_line(&maps, 1, place))
+        (0x40_1000..0x40_2000).find_map(|place| user.source_line(&maps, 1, place, true))
     };
     assert_eq!(line().map(|line| line.to_string()).as_deref(), Some("own.c:1"));
     let mut link = at("planted").into_bytes();

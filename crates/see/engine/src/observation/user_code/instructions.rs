@@ -73,7 +73,7 @@ impl UserCode {
             let within = |target: u64| (place.address..place.address + place.length).contains(&target);
             let named =
                 in_process.filter(|&target| !within(target)).and_then(|target| symbols.at(tgid, target));
-            let source = symbols.source_line(tgid, here);
+            let source = symbols.source_line(tgid, here, self.source_lines);
             let source = source.map(|line| match line.line {
                 Some(number) => format!("{}:{number}", line.path.display()),
                 None => line.path.display().to_string(),

@@ -105,9 +105,16 @@ pub(super) struct UserCode {
     rows: HashMap<Row, f64>,
     /// Samples by process and address that waited for memory.
     memory: HashMap<(u32, u64, UserCause), f64>,
+    /// Source lines are read from debug information.
+    source_lines: bool,
 }
 
 impl UserCode {
+    /// Without samples; `source_lines`: those of instructions are read from debug information.
+    pub fn new(source_lines: bool) -> UserCode {
+        UserCode { source_lines, ..UserCode::default() }
+    }
+
     /// Samples with a stack, of which those `met` have registers.
     pub fn add(&mut self, stack: &Stack, function: &str, count: u64, met: Vec<Met>) {
         let (thread, function): (Arc<str>, Arc<str>) = (stack.comm.as_str().into(), function.into());

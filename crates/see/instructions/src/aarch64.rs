@@ -6,11 +6,11 @@ use disarm64::decoder::{self, Opcode};
 use disarm64::{InsnDisplay, InsnOpcode, InsnOperand};
 use disarm64_defn::{InsnClass as Class, InsnFeatureSet as Feature, InsnOperandKind as Field};
 
-use crate::decoded::{Decoded, Flow, Kind, Look, Role};
+use crate::Machine;
+use crate::decoded::{Decoded, Flow, Kind, Look, Role, Text};
 use crate::exits::Exits;
 use crate::operand::{Extend, Operand, Stale, WriteBack};
 use crate::registers::{Set, aarch64};
-use crate::{Machine, Text};
 
 /// Bytes of an instruction.
 const SIZE: usize = 4;

@@ -100,3 +100,12 @@ pub(crate) enum Role {
     /// It writes these registers to the word that an instruction before read, if no other has written it meanwhile.
     StoreIfUnchanged { from: Set },
 }
+
+/// An instruction as a disassembler prints it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text {
+    /// Mnemonic and operands, as `objdump` has them: `mov (%rax),%rax`, `ldr x0, [x0]`.
+    pub text: String,
+    /// The address that it names by its distance: where it branches or calls, or the data that it uses.
+    pub target: Option<u64>,
+}

@@ -36,11 +36,11 @@ mod tests;
 mod tests_aarch64;
 
 pub use code::{Code, Instruction, Waited};
-pub use decoded::Kind;
+pub use decoded::{Kind, Text};
 pub use decoder::{entry, exits, first_return};
 pub use exits::Exits;
 pub use machine::Machine;
 pub use operand::{Address, Operand, Stale};
 pub use registers::{Called, Registers};
 pub use stall::stalls;
-pub use text::{Text, text};
+pub use text::text;

@@ -1,15 +1,7 @@
 //! Instructions as a disassembler prints them.
 
+use crate::decoded::Text;
 use crate::{Machine, aarch64, x86_64};
-
-/// An instruction as a disassembler prints it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Text {
-    /// Mnemonic and operands, as `objdump` has them: `mov (%rax),%rax`, `ldr x0, [x0]`.
-    pub text: String,
-    /// The address that it names by its distance: where it branches or calls, or the data that it uses.
-    pub target: Option<u64>,
-}
 
 /// The instruction that `code` begins with, at `address`; `None` where it is none.
 pub fn text(machine: Machine, code: &[u8], address: u64) -> Option<Text> {

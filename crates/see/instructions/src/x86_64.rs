@@ -5,11 +5,11 @@ use iced_x86::{
     InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
 };
 
-use crate::decoded::{Decoded, Flow, Kind, Look, Role};
+use crate::Machine;
+use crate::decoded::{Decoded, Flow, Kind, Look, Role, Text};
 use crate::exits::Exits;
 use crate::operand::{Extend, Operand, Stale, WriteBack};
 use crate::registers::{Set, x86_64};
-use crate::{Machine, Text};
 
 /// Offsets that decoding begins at where it is not known where an instruction begins.
 const BEGINNINGS: usize = 8;

@@ -98,7 +98,7 @@ whens! {
     KernelLockWaits = "kernel-lock-waits" [lock, process, call, place, remedy] named "the lock's name, and the functions that ask for it": "threads of a process wait for one lock of the kernel for a hundredth of the capacity or more; locks of futexes, run queues and timers are not counted",
     SpinLock = "spin-lock" [process, place, function, threads] named "the function and its caller": "functions of locks spin for a hundredth of the capacity or more",
     BusyWait = "busy-wait" [process, place, function, threads] named "the function and its caller": "other code does nothing but look at memory until it changes, for a hundredth of the capacity or more",
-    SerialCode = "serial-code" [thread, place, callers] named "the function": "a tenth of the serial phases or more of a program of several busy threads are one thread's in one function",
+    SerialCode = "serial-code" [thread, place, callers] named "the function": "a tenth of the serial phases or more of a program of several busy threads, and a twentieth of the capacity, are one thread's in one function",
     SerialThread = "serial-thread" [thread, place, callers] named "the thread": "the same, in many functions",
     UnevenBarrier = "uneven-barrier" [process, place, barrier, times] named "the process": "threads wait a fifth of the observation or more at barriers, and one thread is on CPU for twice the others' mean or more",
     CrowdedTeam = "crowded-team" [process, threads, cpus, setting] named "the process": "more threads of OpenMP run than there are CPUs, their time on run queues is half of their time on CPU or more, and the library of OpenMP takes a tenth of the capacity or more",
@@ -171,7 +171,7 @@ whens! {
     SharedByReaders = "shared-by-readers" [line, place, words, writers, threads, sharing] named "the function that writes and the data": "user code waits for a cache line that the readers of a lock write",
     SharedWord = "shared-word" [line, place, words, writers, threads, sharing] named "the function that writes and the data": "user code waits for a cache line in which several threads use the same word, and one writes it",
     FalseSharing = "false-sharing" [line, place, words, writers, threads, sharing] named "the function that writes and the data": "user code waits for a cache line in which each thread uses a word of its own",
-    MemoryWaits = "memory-waits" [function, process, part] named "the function": "a tenth of the capacity or more is loads of one function that missed their core's own caches, and two fifths of its time or more",
+    MemoryWaits = "memory-waits" [function, process, part] named "the function": "a tenth of the capacity or more is loads of one function that missed their core's own caches, two fifths of its time or more, in 200 samples or more",
     SameRight = "same-right" []: "threads stood behind other programs for a twentieth of the time or more",
 }
 

@@ -13,6 +13,63 @@ pub(super) fn begins_with(frame: &str, paths: &[&str]) -> bool {
     paths.iter().any(|path| bare.starts_with(path))
 }
 
+/// Whether a function is of the C library's allocator: what programs call, and its own parts.
+pub(super) fn is_c_allocator(frame: &str) -> bool {
+    const NAMES: [&str; 30] = [
+        "malloc",
+        "calloc",
+        "realloc",
+        "reallocarray",
+        "free",
+        "cfree",
+        "memalign",
+        "posix_memalign",
+        "aligned_alloc",
+        "int_malloc",
+        "int_free",
+        "int_free_chunk",
+        "int_free_create_chunk",
+        "int_free_maybe_consolidate",
+        "int_free_merge_chunk",
+        "int_realloc",
+        "int_memalign",
+        "tcache_get",
+        "tcache_put",
+        "tcache_init",
+        "sysmalloc",
+        "sysmalloc_mmap",
+        "systrim",
+        "default_morecore",
+        "glibc_morecore",
+        "sbrk",
+        "munmap_chunk",
+        "heap_trim",
+        "shrink_heap",
+        "grow_heap",
+    ];
+    let name = c_name(frame).split(['.', '(']).next().unwrap_or(frame);
+    let name = name.strip_prefix("libc_").unwrap_or(name);
+    NAMES.contains(&name)
+}
+
+/// Whether a function makes memory or gives it back: the C library's, or a language's own.
+pub(super) fn is_allocator(frame: &str) -> bool {
+    const PATHS: [&str; 7] = [
+        "operator new",
+        "operator delete",
+        "std::__new_allocator<",
+        "alloc::alloc::",
+        "alloc::raw_vec::",
+        "runtime.mallocgc",
+        "runtime.newobject",
+    ];
+    // Rust's shims, which later compilers have in a crate of their own.
+    let last = frame.rsplit("::").next().unwrap_or(frame);
+    is_c_allocator(frame)
+        || begins_with(frame, &PATHS)
+        || ["__rust_", "__rdl_", "__rg_"].iter().any(|shim| last.starts_with(shim))
+}
+
 /// Whether a function takes, gives back or waits for a lock, as a library's.
 pub(super) fn is_lock_function(frame: &str) -> bool {
     // Names that POSIX and glibc reserve.
@@ -125,6 +182,13 @@ pub(super) fn begins_thread(frame: &str) -> bool {
     name.starts_with("pthread_create") || C.contains(&name) || begins_with(frame, &PATHS)
 }
 
+/// Whether a function makes a thread and may wait until it has begun; it is not on the stack of the new thread.
+pub(super) fn is_thread_start(frame: &str) -> bool {
+    const PATHS: [&str; 4] =
+        ["JVM_StartThread", "os::create_thread", "java.lang.Thread.start", "Thread.start (threading.py:"];
+    c_name(frame).starts_with("pthread_create") || begins_with(frame, &PATHS)
+}
+
 /// Whether a function of a library makes a process of this one.
 pub(super) fn makes_process(frame: &str) -> bool {
     const C: [&str; 8] = [
@@ -219,6 +283,34 @@ mod tests {
     }
 
     #[test]
+    fn allocators_are_known_by_their_names() {
+        for frame in [
+            "__libc_malloc",
+            "free",
+            "_int_malloc",
+            "_int_free_maybe_consolidate",
+            "_int_free.part.0",
+            "realloc@@GLIBC_2.2.5",
+            "tcache_put",
+            "sysmalloc_mmap.isra.0",
+        ] {
+            assert!(is_c_allocator(frame) && is_allocator(frame), "{frame}");
+        }
+        for frame in [
+            "operator new(unsigned long)",
+            "<alloc::raw_vec::RawVec<T, A>>::grow_one",
+            "__rdl_alloc_zeroed",
+            "__rustc[5224e6b81cd82a8f]::__rust_dealloc",
+            "runtime.mallocgc",
+        ] {
+            assert!(is_allocator(frame) && !is_c_allocator(frame), "{frame}");
+        }
+        for frame in ["free_list_walk", "app::malloc_stats", "print_allocations", "freeze", "int_free_list"] {
+            assert!(!is_allocator(frame), "{frame}");
+        }
+    }
+
+    #[test]
     fn functions_of_libraries_are_known_by_their_names() {
         for lock in [
             "__GI___pthread_mutex_lock",
@@ -251,5 +343,7 @@ mod tests {
         ] {
             assert!(begins_thread(begins), "{begins}");
         }
+        assert!(is_thread_start("java.lang.Thread.start0") && is_thread_start("__pthread_create_2_1"));
+        assert!(!is_thread_start("__clone3") && !is_thread_start("std::thread::Builder::spawn_unchecked_"));
     }
 }

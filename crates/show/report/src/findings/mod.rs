@@ -245,6 +245,12 @@ impl Findings {
         if all.first().is_some_and(|first| first.id == "serial-thread") && all.get(1).is_some_and(more) {
             all.swap(0, 1);
         }
+        // A compiler's work ends by itself: a cause that stays goes first.
+        if all.first().is_some_and(|first| first.id == "java-compiles")
+            && all.get(1).is_some_and(|f| f.share >= ADVISED)
+        {
+            all.swap(0, 1);
+        }
         let (mut list, mut others): (Vec<Finding>, Vec<Finding>) =
             all.into_iter().partition(|f| f.share >= LISTED && f.seconds > f.error);
         let is_large = |f: &Finding| f.share >= ADVISED && f.seconds > f.error;
@@ -345,7 +351,11 @@ fn finding(view: &View<'_>, claim: Claim, given: Vec<Given>, book: &Causes) -> O
         [Layer::Others, Layer::Ncpu, Layer::Steal].map(|layer| view.seconds(layer)).iter().sum();
     let own = (capacity - others).max(0.02 * capacity);
     let removed = |seconds: f64| 1.0 / (1.0 - seconds / own).max(0.02);
-    let gain = (removed((seconds - error).max(0.0)), removed((seconds + error + claim.dear).min(own)));
+    let beside = serial::idles_beside(view, &claim) * (seconds / asked.max(f64::MIN_POSITIVE)).min(1.0);
+    let gain = (
+        removed((seconds + beside) * (1.0 - error / seconds.max(f64::MIN_POSITIVE)).max(0.0)),
+        removed((seconds + error + claim.dear + beside).min(own)),
+    );
     Some(Finding {
         id: entry.id.clone(),
         kind: claim.kind,

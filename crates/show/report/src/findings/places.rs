@@ -1,6 +1,6 @@
 //! Where in the program's code a sample is, as people say it.
 
-use super::libraries::{c_name, is_lock_function};
+use super::libraries::{c_name, is_allocator, is_lock_function};
 use super::names::short;
 use super::view::Sampled;
 
@@ -263,41 +263,13 @@ fn is_between(frame: &str, call: &str) -> bool {
     is_wrapper(frame, call)
         || call == "futex" && is_lock_function(frame)
         || stdio && !call.is_empty()
-        || super::system_calls::MAPPING.contains(&call) && allocates(frame)
+        // Names that C reserves for its library.
+        || frame.starts_with("__") && !call.is_empty()
+        || super::system_calls::MAPPING.contains(&call) && is_allocator(frame)
         || INTERNAL
             .iter()
             .any(|start| frame.starts_with(start) || frame.trim_start_matches(['<', '&']).starts_with(start))
         || frame.starts_with("[unknown")
-}
-
-/// Whether a function is one of the C library's allocator, or of an operator that calls it.
-fn allocates(frame: &str) -> bool {
-    const NAMES: [&str; 21] = [
-        "malloc",
-        "calloc",
-        "realloc",
-        "free",
-        "cfree",
-        "int_malloc",
-        "int_free",
-        "int_free_maybe_consolidate",
-        "int_free_merge_chunk",
-        "int_realloc",
-        "int_memalign",
-        "sysmalloc",
-        "sysmalloc_mmap",
-        "systrim",
-        "default_morecore",
-        "glibc_morecore",
-        "sbrk",
-        "munmap_chunk",
-        "heap_trim",
-        "shrink_heap",
-        "grow_heap",
-    ];
-    let bare = c_name(frame).split(['.', '(']).next().unwrap_or(frame);
-    let bare = bare.strip_prefix("libc_").unwrap_or(bare);
-    NAMES.contains(&bare) || frame.starts_with("operator new") || frame.starts_with("operator delete")
 }
 
 /// Whether a function is what libraries call a system call by: `__close` of `close`.
@@ -307,7 +279,8 @@ pub(super) fn is_wrapper(frame: &str, call: &str) -> bool {
     let bare = bare.strip_suffix("_nocancel").unwrap_or(bare);
     let bare = bare.strip_suffix("64").unwrap_or(bare);
     let call = call.strip_suffix("64").unwrap_or(call);
-    const OTHER_NAMES: [(&str, &str); 12] = [
+    let call = call.strip_prefix("rt_").unwrap_or(call);
+    const OTHER_NAMES: [(&str, &str); 14] = [
         ("fstatat", "stat"),
         ("fstatat", "lstat"),
         ("fstatat", "newfstatat"),
@@ -320,6 +293,8 @@ pub(super) fn is_wrapper(frame: &str, call: &str) -> bool {
         ("clock_nanosleep", "usleep"),
         ("epoll_pwait", "epoll_wait"),
         ("faccessat", "access"),
+        ("sigprocmask", "pthread_sigmask"),
+        ("tgkill", "pthread_kill"),
     ];
     bare == call || bare == "syscall" || OTHER_NAMES.iter().any(|(of, name)| *of == call && *name == bare)
 }
@@ -474,6 +449,8 @@ mod tests {
             ("stat64", "fstatat"),
             ("syscall", "clock_gettime"),
             ("__open64_nocancel", "openat"),
+            ("pthread_sigmask@GLIBC_2.2.5", "rt_sigprocmask"),
+            ("sigaction", "rt_sigaction"),
         ] {
             assert!(is_wrapper(frame, call), "{frame} {call}");
         }
@@ -512,6 +489,7 @@ mod tests {
                 "app::row",
             ),
             (&["__vfprintf_internal", "fprintf", "audit"], "write", "audit"),
+            (&["pthread_sigmask", "sigprocmask", "__sigjmp_save", "guarded"], "rt_sigprocmask", "guarded"),
             (&["__vfprintf_internal", "fprintf", "audit"], "", "__vfprintf_internal ← fprintf ← audit"),
             (
                 &["FileOutputStream.write", "java.io.PrintStream.print", "Job.report"],

@@ -2,13 +2,15 @@
 
 use std::collections::HashSet;
 
-use ncpu_schema::{Layer, settings, threads};
+use ncpu_schema::{IdleReason, Layer, settings, threads};
 
 use super::claim::{Claim, Kind, Source};
+use super::libraries::{is_java_sleep, waits};
 use super::names::short;
-use super::places::{Most, is_library, is_line};
+use super::places::{Most, begins, is_library, is_line};
 use super::view::{Slept, View};
 use crate::causes::When;
+use crate::onion::evidence::charged;
 
 /// The part of the capacity that CPUs idle from which more threads could have used them.
 const IDLE: f64 = 0.05;
@@ -112,11 +114,21 @@ pub(super) fn setting(view: &View<'_>, process: &str, name: &str) -> Option<u64>
     rows.find_map(|row| t.value.get(row))
 }
 
-/// CPUs that idle while some of a program's threads work.
-fn idle(view: &View<'_>, claim: &mut Claim, what: &'static str) {
-    for layer in [Layer::Serial, Layer::Idle, Layer::LockOrSerial] {
-        claim.ask(Source::Layer(layer), view.beside_stacks(layer), what);
+/// CPUs that idle while some of a program's threads work; `own` is the part of the serial phases that counts.
+fn idle(view: &View<'_>, claim: &mut Claim, own: f64, what: &'static str) {
+    for (layer, part) in [(Layer::Serial, own), (Layer::Idle, 1.0), (Layer::LockOrSerial, own)] {
+        claim.ask(Source::Layer(layer), part * view.beside_stacks(layer), what);
     }
+}
+
+/// The part of the serial phases in which a thread runs that is none of a pool: the pool has nothing to do then.
+fn beside(view: &View<'_>, pool: &Pool) -> f64 {
+    if !matches!(pool.size, Size::ByName) {
+        return 0.0;
+    }
+    let rows = charged(&view.context, IdleReason::Serial);
+    let others = rows.iter().filter(|row| row.runs() && !(pool.worker)(&row.thread, &[]));
+    others.map(|row| row.share).sum::<f64>().min(1.0)
 }
 
 /// A pool none of whose threads waits for work while CPUs idle: what it has to do queues.
@@ -125,7 +137,11 @@ fn full(view: &View<'_>, slept: &[Slept<'_>], pool: &Pool) -> Option<Claim> {
     let (mut processes, mut functions) = (Most::default(), Most::default());
     let innermost = |user: &[&str]| {
         let line = user.iter().find(|f| is_line(f) && !is_library(f));
-        let named = line.or_else(|| user.iter().find(|f| !f.starts_with('[') && !f.starts_with("__")));
+        // The program's own function says more than that of the library in which it waits.
+        let is_of_library = |f: &str| is_library(f) || waits(f) || is_java_sleep(f) || f.starts_with("JVM_");
+        let own = user.iter().find(|f| !f.starts_with('[') && !is_of_library(f) && !begins(f));
+        let named =
+            line.or(own).or_else(|| user.iter().find(|f| !f.starts_with('[') && !f.starts_with("__")));
         named.map_or_else(String::new, |f| short(f))
     };
     let (mut busy, mut waiting) = (0.0, 0.0);
@@ -167,7 +183,11 @@ fn full(view: &View<'_>, slept: &[Slept<'_>], pool: &Pool) -> Option<Claim> {
         .with("size", format!("{size} thread{}", if size == 1.0 { "" } else { "s" }));
     claim.key = format!("full {}", pool.name);
     claim.waited = Some(waiting).filter(|waiting| *waiting >= MOSTLY * busy);
-    idle(view, &mut claim, "CPUs idle while it is full");
+    let own = 1.0 - beside(view, pool);
+    idle(view, &mut claim, own, "CPUs idle while it is full");
+    if claim.waited.is_none() && claim.asked() < IDLE * view.capacity() {
+        return None;
+    }
     // Threads that gave it work may wait for the results by semaphores.
     claim.ask(
         Source::Layer(Layer::UserLock),
@@ -218,7 +238,7 @@ fn bounded(view: &View<'_>) -> Option<Claim> {
             .with("process", process)
             .with("cpus", which);
         claim.key = format!("{name} {process}");
-        idle(view, &mut claim, "CPUs idle that it may not use");
+        idle(view, &mut claim, 1.0, "CPUs idle that it may not use");
         claim.line("ran", format!("{ran:.2} CPU-s of {allowed:.2} that it may"));
         return Some(claim);
     }

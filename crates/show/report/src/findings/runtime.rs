@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use ncpu_schema::{Layer, SampleClass, threads};
 
 use super::claim::{Claim, Kind, Source};
-use super::places::{Most, Place, is_line};
+use super::libraries::{c_name, is_allocator, is_c_allocator};
+use super::places::{Most, Place, is_library, is_line};
 use super::view::{Sampled, Slept, View};
 use crate::causes::When;
 use crate::onion::evidence::collectors::{Collector, allocates, allocates_in_java, collector};
@@ -225,20 +226,15 @@ fn compiles(sample: &Sampled<'_>) -> bool {
 }
 
 /// Memory that glibc's malloc and free fill with a byte: `MALLOC_PERTURB_` or `glibc.malloc.perturb` is set. Theirs are the only calls of
-/// memset right below these functions; calloc clears memory in a function of its own.
+/// memset right below the allocator's functions, but for calloc, which clears memory.
 fn filled(view: &View<'_>) -> Vec<Claim> {
-    const FILLS: [&str; 6] =
-        ["int_malloc", "int_free", "int_realloc", "libc_malloc", "libc_free", "tcache_put"];
     let fills = |sample: &Sampled<'_>| match &sample.user[..] {
         [leaf, caller, ..] => {
-            super::libraries::c_name(leaf).starts_with("memset")
-                && FILLS.contains(&super::libraries::c_name(caller))
+            c_name(leaf).starts_with("memset")
+                && is_c_allocator(caller)
+                && !c_name(caller).ends_with("calloc")
         }
         _ => false,
-    };
-    let within = |frame: &str| {
-        let name = super::libraries::c_name(frame);
-        FILLS.contains(&name) || ["malloc", "free", "cfree", "realloc", "libc_realloc"].contains(&name)
     };
     let mut of: HashMap<&str, (Vec<usize>, Most)> = HashMap::new();
     let mut on_cpu: HashMap<&str, f64> = HashMap::new();
@@ -247,7 +243,7 @@ fn filled(view: &View<'_>) -> Vec<Claim> {
         if fills(sample) {
             let (samples, places) = of.entry(sample.process).or_default();
             samples.push(at);
-            places.add(&Place::beyond(&sample.user, within).words(), sample.seconds);
+            places.add(&Place::beyond(&sample.user, is_allocator).words(), sample.seconds);
         }
     }
     let mut claims = Vec::new();
@@ -316,17 +312,31 @@ fn asked_for_in(view: &View<'_>, function: &str) -> Most {
     places
 }
 
+/// Whether a function is of C++'s or Rust's standard library.
+fn is_cxx_library(frame: &str) -> bool {
+    is_library(frame) && frame.contains("::")
+}
+
 /// Functions that entries name, where most of the program's time on CPU is in them.
 fn functions(view: &View<'_>, when: When, looks: Looks) -> Vec<Claim> {
-    // A stack that breaks off says nothing of who called.
-    let whole = |s: &&Sampled<'_>| !s.user.iter().any(|f| f.starts_with("[forgotten") || *f == "[unknown]");
+    // A stack that breaks off says nothing of who called, and one of compiled code alone whose names are not known nothing at all.
+    let broken = |f: &&str| f.starts_with("[forgotten") || *f == "[unknown]";
+    let whole = |s: &&Sampled<'_>| {
+        !s.user.iter().any(broken) && (s.user.is_empty() || s.user.iter().any(|f| *f != "[anon]"))
+    };
     // Compilers of a runtime work while the program is young.
     let all: f64 = view.samples.iter().filter(|s| !compiles(s)).filter(whole).map(|s| s.seconds).sum();
     let mut of: HashMap<&str, Vec<usize>> = HashMap::new();
     for (at, sample) in view.samples.iter().enumerate() {
         // A function that an entry names may call one of another entry: each has what it asks for.
-        let mut entries: Vec<&str> =
-            looks(sample).iter().filter_map(|frame| view.entry(when, frame)).collect();
+        let known: Vec<Option<&str>> = looks(sample).iter().map(|frame| view.entry(when, frame)).collect();
+        let mut entries: Vec<&str> = known.iter().copied().flatten().collect();
+        // A library's function that an entry names has others of the library called: these are the library's own matter.
+        entries.retain(|&entry| {
+            let outermost = known.iter().rposition(|of| *of == Some(entry)).map_or(0, |at| at + 1);
+            let callers = looks(sample)[outermost..].iter().zip(&known[outermost..]);
+            !callers.take_while(|(frame, _)| is_cxx_library(frame)).any(|(_, of)| of.is_some())
+        });
         entries.sort_unstable();
         entries.dedup();
         entries.into_iter().for_each(|entry| of.entry(entry).or_default().push(at));

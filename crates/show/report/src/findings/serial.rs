@@ -1,5 +1,7 @@
 //! Code of a parallel program that runs while its other threads have nothing to do.
 
+use std::collections::HashMap;
+
 use ncpu_schema::{IdleReason, Layer};
 
 use super::claim::{Claim, Kind, Source};
@@ -10,6 +12,9 @@ use crate::onion::evidence::{Charged, charged};
 
 /// The part of an observation that a thread runs to be one of those a program is divided into.
 const WORKS: f64 = 0.05;
+
+/// The part of the capacity from which a serial part is a cause.
+const LEAST: f64 = 0.05;
 
 /// A part of the serial phases that is named.
 const NAMED: f64 = 0.1;
@@ -52,6 +57,10 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
         for (at, seconds) in &spins {
             claim.ask(Source::Sample(*at), seconds * row.share, "spinning for it");
         }
+        // Every program begins and ends with one thread.
+        if claim.asked() < LEAST * view.capacity() {
+            continue;
+        }
         claim.line("alone for", format!("{:.2} s of {:.2}", row.seconds, view.elapsed()));
         claims.push(claim);
     }
@@ -67,6 +76,35 @@ fn is_parallel(view: &View<'_>) -> bool {
         .map(|row| row.seconds)
         .sum();
     view.context.running - alone >= 0.1 * view.context.running
+}
+
+/// CPUs that idle beside what is claimed, where the program runs one thread at a time as a whole: what takes it less time has fewer
+/// CPUs idle beside it.
+pub(super) fn idles_beside(view: &View<'_>, claim: &Claim) -> f64 {
+    let idle = view.beside_stacks(Layer::Serial);
+    let rows = charged(&view.context, IdleReason::Serial);
+    let alone: f64 = rows.iter().filter(|row| row.runs()).map(|row| row.seconds).sum();
+    // Where other programs had the CPUs beside it, it may have been alone as well.
+    if idle <= 0.0 || view.context.running - alone / left_idle(view) >= 0.1 * view.context.running {
+        return 0.0;
+    }
+    let mut of: HashMap<&str, (f64, f64)> = HashMap::new();
+    for sample in &view.samples {
+        of.entry(sample.process).or_default().0 += sample.seconds;
+    }
+    let mut asked = 0.0;
+    for ask in &claim.asks {
+        match ask.from {
+            Source::Sample(at) => of.entry(view.samples[at].process).or_default().1 += ask.seconds,
+            Source::Layer(Layer::Serial) => asked += ask.seconds,
+            Source::Layer(_) => {}
+        }
+    }
+    let beside = rows.iter().filter(|row| row.runs()).map(|row| match of.get(&*row.process) {
+        Some((all, claimed)) if *all > 0.0 => idle * row.share * (claimed / all).min(1.0),
+        _ => 0.0,
+    });
+    (beside.sum::<f64>() - asked).clamp(0.0, idle)
 }
 
 /// Whether code runs alone for most of the time that it runs.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::claim::{Claim, Kind, Source};
-use super::libraries::{begins_with, c_name};
+use super::libraries::{begins_with, c_name, is_allocator};
 use super::places::{Most, Place};
 use super::view::View;
 use crate::causes::When;
@@ -46,40 +46,16 @@ fn sorts(frame: &str) -> bool {
 
 /// Whether a function makes memory or gives it back, or makes a text of another.
 fn makes(frame: &str) -> bool {
-    const C: [&str; 15] = [
-        "malloc",
-        "libc_malloc",
-        "int_malloc",
-        "free",
-        "cfree",
-        "libc_free",
-        "int_free",
-        "calloc",
-        "libc_calloc",
-        "realloc",
-        "libc_realloc",
-        "strdup",
-        "rust_alloc",
-        "rdl_alloc",
-        "rust_dealloc",
-    ];
-    const PATHS: [&str; 14] = [
-        "operator new",
-        "operator delete",
-        "std::__new_allocator<",
-        "alloc::alloc::",
+    const PATHS: [&str; 7] = [
         "alloc::fmt::format",
-        "alloc::raw_vec::",
         "alloc::str::<impl str>::to_",
         "str>::to_lowercase",
         "str>::to_uppercase",
         "str>::replace",
-        "runtime.mallocgc",
         "runtime.concatstring",
         "runtime.slicebytetostring",
-        "runtime.newobject",
     ];
-    begins_with(frame, &PATHS) || C.contains(&c_name(frame))
+    is_allocator(frame) || begins_with(frame, &PATHS) || ["strdup", "strndup"].contains(&c_name(frame))
 }
 
 /// Compares bytes: what a comparison is for.
@@ -159,13 +135,9 @@ mod tests {
         {
             assert!(!sorts(frame), "{frame}");
         }
-        for frame in [
-            "__libc_malloc",
-            "free",
-            "<str>::to_lowercase",
-            "operator new(unsigned long)",
-            "runtime.mallocgc",
-        ] {
+        for frame in
+            ["__libc_malloc", "<str>::to_lowercase", "operator new(unsigned long)", "runtime.concatstring2"]
+        {
             assert!(makes(frame), "{frame}");
         }
         for frame in ["free_list_walk", "app::malloc_stats", "to_lowercase_table"] {

@@ -173,15 +173,14 @@ fn new_memory_is_touched_where_the_program_asked_for_it() {
     assert_eq!(title(java, 900.0), None);
 }
 
-#[test]
-fn a_program_of_one_thread_is_called_that() {
+/// A program of one thread that runs for all of ten seconds but a half, on one of two CPUs, in `of`.
+fn of_one_thread(of: &[(&str, &str, f64)]) -> Recording {
     let mut manifest = Manifest::new(Purpose::Run, 2, vec!["xz".into(), "nums".into()], 1.0);
     manifest.complete = true;
-    let mut recording = Recording::new(manifest);
     let cpus: [&[f64]; 2] = [&[10.0, 0.0, 9.5, 0.5], &[10.0, 1.0, 0.0, 10.0]];
     let serial = [10.0, 9.5, 1.0];
     let charged = ["serial", "stamps", "stamps", "running", "compress", "stamps;compress"];
-    let mut tables = stacks(&[("user", "stamps;compress", 950.0)]);
+    let mut tables = stacks(of);
     tables.extend([
         table("cpu_time", &[], &["t", "CPU", "target", "idle"], &[(&[], cpus[0]), (&[], cpus[1])]),
         table("idle_time", &[], &["t", "serial", "asleep"], &[(&[], &serial)]),
@@ -192,13 +191,27 @@ fn a_program_of_one_thread_is_called_that() {
             &[(&charged, &[9.5, 9.5])],
         ),
     ]);
-    for table in tables {
-        recording = recording.with(table);
-    }
-    let text = text(&recording);
+    tables.into_iter().fold(Recording::new(manifest), Recording::with)
+}
+
+#[test]
+fn a_program_of_one_thread_is_called_that() {
+    let text = text(&of_one_thread(&[("user", "stamps;compress", 950.0)]));
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let sentence = "stamps runs one thread at a time, 100 % of its work in compress, and 48 % of the capacity idles meanwhile.";
     assert!(words.contains(sentence), "{text}");
+}
+
+#[test]
+fn cpus_that_idle_beside_a_program_of_one_thread_are_gained_with_its_time() {
+    let known = ("user", "stamps;compress;__strlen_avx2", 760.0);
+    let found = Findings::of(&of_one_thread(&[known, ("user", "stamps;compress", 190.0)])).unwrap();
+    let (low, high) = found.list[0].gain;
+    // A fifth of 9.5 s is left, and half a second in which nothing runs.
+    assert!(low < 10.0 / 2.4 && high > 10.0 / 2.4 && low > 3.0, "{low} {high}");
+    let both = recording(0.0, stacks(&[known, ("user", "stamps;compress", 190.0)]));
+    let (_, high) = Findings::of(&both).unwrap().list[0].gain;
+    assert!(high < 3.6, "{high}: no CPU idled for it");
 }
 
 #[test]
@@ -555,7 +568,7 @@ fn a_line_is_written_by_who_calls_the_library() {
 
 #[test]
 fn code_is_serial_though_other_programs_use_the_cpus_beside_it() {
-    let of = |alone: f64, others: f64| {
+    let of = |ran: f64, alone: f64, others: f64| {
         let mut tables =
             stacks(&[("user", "stamps;main;prepare", 800.0), ("user", "stamps;start_thread;compute", 500.0)]);
         tables.push(table(
@@ -570,14 +583,15 @@ fn code_is_serial_though_other_programs_use_the_cpus_beside_it() {
         let busy: Vec<[f64; 2]> = vec![[1.0, 8.0], [2.0, 5.0]];
         let rows: Vec<(&[&str], &[f64])> = busy.iter().map(|n| (&["stamps", "stamps"][..], &n[..])).collect();
         tables.push(table("threads", &["process", "thread"], &["tid", "CPU"], &rows));
-        let mut recording = observed(6.5, others, tables);
-        let idle = 20.0 - 2.0 * (6.5 + others);
+        let mut recording = observed(ran, others, tables);
+        let idle = 20.0 - 2.0 * (ran + others);
         recording = recording.with(table("idle_time", &[], &["t", "serial"], &[(&[], &[10.0, idle])]));
         first(&recording)
     };
-    assert_eq!(of(7.0, 0.0), "serial-function");
-    assert_eq!(of(2.4, 2.2), "serial-function", "others had most of the CPU that it left");
-    assert_eq!(of(2.4, 0.0), "", "it ran beside the program's own threads");
+    assert_eq!(of(6.5, 7.0, 0.0), "serial-function");
+    assert_eq!(of(6.5, 2.4, 2.2), "serial-function", "others had most of the CPU that it left");
+    assert_eq!(of(6.5, 2.4, 0.0), "", "it ran beside the program's own threads");
+    assert_eq!(of(9.6, 7.0, 0.0), "", "every program begins with one thread");
 }
 
 #[test]
@@ -673,4 +687,120 @@ fn a_known_function_counts_of_the_cpus_that_other_programs_leave() {
     };
     assert_eq!(of(9.4), ["python-library-code"], "4 % of the machine, and most of what it had");
     assert_eq!(of(0.0), Vec::<String>::new(), "CPUs that idle are left to it, and it hardly uses them");
+}
+
+/// Threads that wait for locks of Java: pattern, stack and thread-seconds; beside them code on CPU.
+fn of_java(locks: &[(&str, &str, f64)], on_cpu: &[(&str, &str, f64)]) -> Recording {
+    let mut tables = stacks(on_cpu);
+    let texts: Vec<[&str; 6]> = locks
+        .iter()
+        .map(|(pattern, stack, _)| ["0x7f00", "lock", pattern, "stamps", "App.serve", stack])
+        .collect();
+    let counts: Vec<[f64; 2]> = locks.iter().map(|(.., block)| [2000.0, *block]).collect();
+    let rows: Vec<(&[&str], &[f64])> = texts.iter().zip(&counts).map(|(t, n)| (&t[..], &n[..])).collect();
+    let columns = ["lock", "type", "pattern", "process", "caller", "stack"];
+    tables.push(table("user_locks", &columns, &["count", "block"], &rows));
+    recording(0.0, tables)
+}
+
+#[test]
+fn who_waits_until_its_new_thread_has_begun_waits_for_no_lock() {
+    let call = "stamps;start_thread;App.serve;java.lang.Thread.start0;JVM_StartThread;Mutex::lock;__futex_abstimed_wait_common;do_syscall_64_[k];do_futex_[k]";
+    let on_cpu = [("user", "stamps;start_thread;App.serve;App.count", 900.0), ("syscall", call, 300.0)];
+    let of = |between: &str| {
+        let stack =
+            format!("__futex_abstimed_wait_common;Mutex::lock;{between}App.serve;start_thread;clone3");
+        let found = Findings::of(&of_java(&[("JVM lock", &stack, 5.0)], &on_cpu)).unwrap();
+        found.list.iter().chain(&found.others).any(|f| f.id.contains("lock"))
+    };
+    assert!(of("") && !of("JVM_StartThread;java.lang.Thread.start0;"));
+}
+
+#[test]
+fn spinning_for_a_monitor_is_a_part_of_it_where_code_has_no_names() {
+    let stack = "ObjectMonitor::enter;ObjectSynchronizer::enter;App.serve;start_thread";
+    let on_cpu = [
+        ("user", "stamps;start_thread;App.serve;App.count", 1200.0),
+        ("user spin", "stamps;start_thread;ObjectSynchronizer::enter;ObjectMonitor::TrySpin", 400.0),
+    ];
+    let locks = [("Java monitor", stack, 5.0), ("JVM lock", "Mutex::lock;App.load;start_thread", 15.0)];
+    let list = Findings::of(&of_java(&locks, &on_cpu)).unwrap().list;
+    assert!(list[0].title.contains("monitor") && list[0].seconds > 3.9, "{list:?}");
+}
+
+#[test]
+fn a_pool_has_nothing_to_do_while_another_thread_runs_alone() {
+    let work = "start_thread;java.util.concurrent.ForkJoinPool.runWorker;App.sum;java.util.List.get";
+    let of = |alone: &str| {
+        let (name, pool) = ("java", "ForkJoinPool.co");
+        let tables = vec![
+            table(
+                "stacks",
+                &["kind", "at", "class", "process", "thread", "stack"],
+                &["samples"],
+                &[(&["on-cpu", "target", "user", name, pool, &format!("{pool};{work}")], &[800.0])],
+            ),
+            table(
+                "samples",
+                &["at", "class", "detail", "process"],
+                &["samples"],
+                &[(&["target", "user", "x", name], &[800.0])],
+            ),
+            table("threads", &["process", "thread"], &["tid", "CPU"], &[(&[name, pool], &[9.0, 8.0])]),
+            table(
+                "critical_path",
+                &["reason", "process", "thread", "doing", "code", "stack"],
+                &["idle", "seconds"],
+                &[(&["serial", name, alone, "running", "App.sum", "x;App.sum"], &[4.0, 4.0])],
+            ),
+        ];
+        let recording = observed(8.0, 0.0, tables);
+        let recording = recording.with(table("idle_time", &[], &["t", "serial"], &[(&[], &[10.0, 4.0])]));
+        let list = Findings::of(&recording).unwrap().list;
+        list.first().map_or_else(String::new, |f| format!("{} {}", f.id, f.lines[0].text))
+    };
+    assert_eq!(of("ForkJoinPool.co"), "full-thread-pool App.sum");
+    assert_eq!(of("main"), "");
+}
+
+#[test]
+fn what_is_known_of_code_with_names_goes_before_a_compiler_that_ends() {
+    let of = |known: f64| {
+        let row = |thread, stack| ["on-cpu", "target", "user", "java", thread, stack];
+        let rows = [
+            (row("C2 CompilerThre", "C2 CompilerThre;start_thread;Compile::Optimize()"), [300.0]),
+            (row("app", "x;App.seal;javax.crypto.Cipher.getInstance"), [known]),
+            (row("app", "x;App.seal;App.store"), [700.0 - known]),
+            (row("app", "x;[anon];[anon]"), [600.0]),
+        ];
+        let rows: Vec<(&[&str], &[f64])> = rows.iter().map(|(texts, n)| (&texts[..], &n[..])).collect();
+        let tables = vec![
+            table("stacks", &["kind", "at", "class", "process", "thread", "stack"], &["samples"], &rows),
+            table(
+                "samples",
+                &["at", "class", "detail", "process"],
+                &["samples"],
+                &[(&["target", "user", "x", "java"], &[1600.0])],
+            ),
+        ];
+        let list = Findings::of(&recording(0.0, tables)).unwrap().list;
+        list.into_iter().map(|found| found.id).collect::<Vec<_>>()
+    };
+    // A fifth of the code with names; of all it is an eighth.
+    assert_eq!(of(150.0), ["algorithms-fetched", "java-compiles"]);
+    assert_eq!(of(80.0), ["java-compiles"]);
+}
+
+#[test]
+fn casts_within_a_librarys_stream_are_the_streams() {
+    let of = |between: &str| {
+        let stack =
+            format!("stamps;start_thread;render;{between}std::use_facet<std::ctype<char> >;__dynamic_cast");
+        first(&recording(
+            0.0,
+            stacks(&[("user", &stack, 800.0), ("user", "stamps;start_thread;render", 800.0)]),
+        ))
+    };
+    assert_eq!(of("std::basic_ios<char, std::char_traits<char> >::init(int);"), "streams-made");
+    assert_eq!(of(""), "dynamic-casts");
 }

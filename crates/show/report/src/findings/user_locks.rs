@@ -14,7 +14,7 @@ use ncpu_schema::{
 };
 
 use super::claim::{Claim, Kind, Source};
-use super::libraries::{begins_with, c_name, is_lock_function};
+use super::libraries::{begins_with, c_name, is_lock_function, is_thread_start};
 use super::names::short;
 use super::view::{Sampled, View, Woken};
 use crate::causes::{self, When};
@@ -495,6 +495,13 @@ fn is_semaphore(view: &View<'_>, lock: &Waited<'_>) -> bool {
     sysv && lock.block >= 0.5 * view.elapsed() && lock.waits >= 5.0 * view.elapsed()
 }
 
+/// Whether most of the waiting is for new threads to begin: a runtime waits by a lock of its own until a thread that it made has come
+/// up.
+fn begins_threads(lock: &Waited<'_>) -> bool {
+    let of = lock.stacks.iter().filter(|(stack, _)| stack.iter().any(|f| is_thread_start(f)));
+    lock.held && of.map(|(_, seconds)| seconds).sum::<f64>() > 0.5 * lock.block
+}
+
 /// All locks that are waited for, and all fine hand-offs.
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let all = together(view, waited(view));
@@ -502,7 +509,9 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     all.iter()
         .enumerate()
         .filter(|(_, lock)| {
-            is_contended(view, lock) && (lock.held || is_fine(view, lock) || is_semaphore(view, lock))
+            is_contended(view, lock)
+                && !begins_threads(lock)
+                && (lock.held || is_fine(view, lock) || is_semaphore(view, lock))
         })
         .map(|(at, _)| claim(view, &all, at, &parts))
         .filter(|claim| claim.kind != Kind::HandOff || claim.asked() >= WORTH * view.context.running)
@@ -604,6 +613,11 @@ fn samples(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts, claim:
         } else if futex && within && !of_process(site) {
             // Given back elsewhere: of which lock is not known.
             claim.ask(from, sample.seconds * part_of_waits, what);
+        } else if is_monitor(lock) && !at_place && begins_with(sample.user[0], &["ObjectMonitor::"]) {
+            // Of code without names it is not known which monitor it spins for.
+            let monitors = all.iter().filter(|other| other.process == lock.process && is_monitor(other));
+            let spun_for = lock.block / monitors.map(|other| other.block).sum::<f64>().max(f64::MIN_POSITIVE);
+            claim.ask(from, sample.seconds * spun_for, "spinning");
         } else if sample.layer() == Layer::UserLock && lock.held {
             let spun_for = lock.block / parts.block.max(f64::MIN_POSITIVE);
             claim.ask(from, sample.seconds * if at_place { 1.0 } else { spun_for }, "spinning");
@@ -622,6 +636,10 @@ fn samples(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts, claim:
             claim.ask(from, sample.seconds * part_of_switches.min(1.0), "switches and wake-ups");
         }
     }
+}
+
+fn is_monitor(lock: &Waited<'_>) -> bool {
+    lock.held && lock.pattern == Some("Java monitor")
 }
 
 /// By function, the part of its samples that waited for atomic instructions; `lines`: or for lines that threads share.

@@ -44,7 +44,7 @@ fn places_and_processes_that_are_not_there() {
         (&["dose", "--place", "disk", "--", "sleep", "60"], "unknown place; expected one of lock:NAME"),
         (&["dose", "--place", "call:nosuch", "--", "sleep", "60"], "unknown system call `nosuch`"),
         (&["dose", "--place", "function:no_such_here", "--", "sleep", "60"], "no symbol `no_such_here`"),
-        (&["dose", "--metric-url", "https://x/", "--", "sleep", "60"], "expected http://HOST:PORT/PATH#NAME"),
+        (&["dose", "--metric-url", "ftp://x/", "--", "sleep", "60"], "expected http://HOST:PORT/PATH#NAME"),
         (&["dose", "--metric-url", "file:///no/such", "--", "sleep", "60"], "--metric-url: /no/such"),
         (&["dose", "--", "no-such-command-here"], "command not found"),
         (&["dose", "--runs", "--", "false"], "the command fails as it is"),

@@ -27,7 +27,7 @@ func main() {
 				} else {
 					for begin := time.Now(); time.Since(begin) < time.Millisecond; {
 					}
-					time.Sleep(5 * time.Millisecond)
+					time.Sleep(15 * time.Millisecond)
 				}
 				mutex.Unlock()
 			}

@@ -66,7 +66,7 @@ impl Code {
     /// Decodes code of a file for processor `number` (`e_machine`), or of this one where it was made at run time; `whole` code begins with
     /// an instruction. Code of other processors, which an emulator may map, has no instructions.
     pub fn of_file(number: Option<u16>, whole: bool, bytes: &[u8]) -> Code {
-        match (number.map_or(Machine::OWN, Machine::of_elf), whole) {
+        match (Machine::of_code(number), whole) {
             (Some(machine), true) => Code::decode(machine, bytes),
             (Some(machine), false) => Code::resynchronized(machine, bytes),
             (None, _) => Code::default(),

@@ -29,6 +29,11 @@ impl Machine {
         }
     }
 
+    /// The processor that code is for: by the number in its file's header, or this one where the code was made at run time (`None`).
+    pub fn of_code(number: Option<u16>) -> Option<Machine> {
+        number.map_or(Machine::OWN, Machine::of_elf)
+    }
+
     /// An address of user code without the bits that the processor ignores.
     pub(crate) fn without_tag(self, address: u64) -> u64 {
         match self {

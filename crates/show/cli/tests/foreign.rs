@@ -60,6 +60,8 @@ fn a_forged_recording() {
     // Each of two wide columns has half of the width.
     let name = "\\x1b]2;own\\x07\\x1b[31m\\nncpu: all is well\\u202e\\";
     assert_eq!(out(&shown).matches(name).count(), 3, "{shown:?}");
+    let whole = ncpu(&["report", &path, "--table", "locks", "-o", "csv"]);
+    assert!(out(&whole).contains(&format!("{name}x9b32m")), "{whole:?}");
 }
 
 #[test]

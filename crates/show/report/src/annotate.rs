@@ -116,28 +116,37 @@ fn read(recording: &Recording) -> Result<Functions, Error> {
 
 /// The functions that a user may mean by a name: those with it, whole or as reports print it, or that have one of this name inlined;
 /// else the only one whose name holds it.
-fn chosen(functions: Functions, name: &str) -> Result<Functions, Error> {
-    let same = |known: &str| known == name || short(known) == name;
-    let names = names_of(&functions);
-    let listed = |names| by_samples(names).into_iter().take(LISTED).collect();
+fn chosen(mut functions: Functions, name: &str) -> Result<Functions, Error> {
     if functions.is_empty() {
         return Err(Error::None);
     }
-    let is = |(known, _): &(String, Option<String>), f: &Function| same(known) || f.is_called(&same);
-    if functions.iter().any(|(key, function)| is(key, function)) {
-        return Ok(functions.into_iter().filter(|(key, function)| is(key, function)).collect());
+    let same = |known: &str| known == name || short(known) == name;
+    if keep(&mut functions, |known, function| same(known) || function.is_called(&same)) {
+        return Ok(functions);
     }
+    let names = names_of(&functions);
+    let listed = |names| by_samples(names).into_iter().take(LISTED).collect();
     let holding: BTreeMap<String, f64> =
         names.iter().filter(|(known, _)| known.contains(name)).map(|(n, s)| (n.clone(), *s)).collect();
+    let holds = |known: &str| known.contains(name);
     match holding.len() {
-        0 if functions.values().any(|f| f.is_called(&|inlined| inlined.contains(name))) => Ok(functions
-            .into_iter()
-            .filter(|(_, f)| f.is_called(&|inlined| inlined.contains(name)))
-            .collect()),
+        0 if keep(&mut functions, |_, function| function.is_called(&holds)) => Ok(functions),
         0 => Err(Error::Unknown(name.into(), listed(names))),
-        1 => Ok(functions.into_iter().filter(|((known, _), _)| short(known).contains(name)).collect()),
+        1 => {
+            functions.retain(|(known, _), _| holds(&short(known)));
+            Ok(functions)
+        }
         _ => Err(Error::Several(name.into(), listed(holding))),
     }
+}
+
+/// Keeps the functions that `is` chooses by name and inlined functions, where it chooses any; returns whether it does.
+fn keep(functions: &mut Functions, is: impl Fn(&str, &Function) -> bool) -> bool {
+    let any = functions.iter().any(|((known, _), function)| is(known, function));
+    if any {
+        functions.retain(|(known, _), function| is(known, function));
+    }
+    any
 }
 
 /// Names of the functions that can be shown, as reports print them, those with most samples first.
@@ -216,7 +225,7 @@ fn put(out: &mut String, function: &Function, all: bool, width: usize, sources: 
         writeln!(out, "{:>SHARE$}  {:CAUSE$}  {:>digits$}  instruction", "share", "what took the time", "at");
     let (mut before, mut hidden): (Place<'_>, usize) = ((None, None), 0);
     let indent = " ".repeat(SHARE + 2 + CAUSE + 2);
-    let tell_hidden = |out: &mut String, hidden: &mut usize| {
+    let count_hidden = |out: &mut String, hidden: &mut usize| {
         if *hidden > 0 {
             let _ = writeln!(out, "{indent}… {hidden} instructions");
             *hidden = 0;
@@ -227,7 +236,7 @@ fn put(out: &mut String, function: &Function, all: bool, width: usize, sources: 
             hidden += 1;
             continue;
         }
-        tell_hidden(out, &mut hidden);
+        count_hidden(out, &mut hidden);
         let gap = i.checked_sub(1).is_some_and(|i| address.saturating_sub(*lines[i].0) > LONGEST);
         if gap {
             let _ = writeln!(out, "{indent}…");
@@ -263,7 +272,7 @@ fn put(out: &mut String, function: &Function, all: bool, width: usize, sources: 
             let _ = writeln!(out, "{:>SHARE$}   {share:>6} {}", "", cause.name());
         }
     }
-    tell_hidden(out, &mut hidden);
+    count_hidden(out, &mut hidden);
 }
 
 /// Which instructions are printed: those with samples enough, and their neighbours.
@@ -365,7 +374,7 @@ mod tests {
         );
         assert!(text.contains("… 21 instructions\n"), "{text}");
         assert!(text.lines().all(|line| width::columns(line) <= 80), "{text}");
-        assert!(!super::tests::text(&walk(), "walk", true).unwrap().contains("instructions\n"));
+        assert!(!self::text(&walk(), "walk", true).unwrap().contains("instructions\n"));
     }
 
     #[test]

@@ -184,7 +184,7 @@ impl Counted {
         self.totals.damaged += u64::from(done.is_err());
     }
 
-    /// The sample that a record is; what is no sample is counted.
+    /// The sample of a record; records of other kinds are counted.
     fn sample_of<S>(&mut self, record: Record<S>) -> Option<S> {
         match record {
             Record::Sample(sample) => return Some(sample),

@@ -168,7 +168,7 @@ pub fn moving(
         .filter(|(.., sum)| sum.hitm() > 0)
         .collect();
     // A line that comes from another node costs several that do not.
-    // Where debug registers watched, all lines have as many accesses: a timer's samples say which matters most.
+    // Where debug registers watched, all lines have equally many accesses; the timer's samples say which line matters most.
     ranked.sort_by_key(|(key, _, sum)| (std::cmp::Reverse((sum.timer, sum.local + 3 * sum.remote)), *key));
     tables(&ranked, findings)
 }

@@ -1,5 +1,5 @@
-//! Which accesses move a line from one CPU to another, as caches keep it: whoever writes a line has it alone, and others that
-//! read it after that share it.
+//! Which accesses move a line from one CPU to another, as caches keep it: a CPU that writes a line has it alone, and CPUs
+//! that read the line after that share it.
 
 /// One access to a line, in the order of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,12 +32,13 @@ impl UserCode {
             let shown = shown(function, code);
             let Some(rest) = left.checked_sub(shown.len()) else { continue };
             left = rest;
-            self.tell(t, symbols, function, code, &shown, &mut rows);
+            self.add_rows(t, symbols, function, code, &shown, &mut rows);
         }
         rows.finish()
     }
 
-    fn tell(
+    /// Adds the rows of a function: those of the instructions `shown`.
+    fn add_rows(
         &self,
         t: f64,
         symbols: &mut Symbols,
@@ -48,7 +49,7 @@ impl UserCode {
     ) {
         let place = function.place;
         let (tgid, known) = (function.of.0, &function.of.1);
-        let machine = place.machine.map_or(Machine::OWN, Machine::of_elf);
+        let machine = Machine::of_code(place.machine);
         // Code made at run time may be other code by now.
         let bytes = self.bytes(&place, symbols).filter(|bytes| {
             Code::of_file(place.machine, place.whole, bytes).instructions() == code.instructions()
@@ -63,10 +64,10 @@ impl UserCode {
             let name = nearest
                 .or_else(|| names.last().filter(|name| !name.starts_with("[unknown")))
                 .unwrap_or(known);
-            let told = machine
+            let decoded = machine
                 .zip(bytes.as_ref().and_then(|bytes| bytes.get(at as usize..)))
                 .and_then(|(machine, bytes)| text(machine, bytes, in_file));
-            let (text, target) = told.map(|told| (told.text, told.target)).unzip();
+            let (text, target) = decoded.map(|decoded| (decoded.text, decoded.target)).unzip();
             let target = target.flatten();
             let in_process =
                 target.map(|target| target.wrapping_sub(place.in_file).wrapping_add(place.address));

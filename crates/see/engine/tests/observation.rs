@@ -178,7 +178,7 @@ fn threads_that_alternate_between_calls_are_counted_once_each() {
         assert!(count >= 100.0, "{call}: {count}");
         // The first thread of the test's harness may sleep too. Each interval has them; the last is a part of one.
         let whole = &threads[..threads.len() - 1];
-        assert!(whole.len() > 1 && whole.iter().all(|n| (2.0..=3.0).contains(n)), "{call}: {threads:?}");
+        assert!(!whole.is_empty() && whole.iter().all(|n| (2.0..=3.0).contains(n)), "{call}: {threads:?}");
     }
 }
 

@@ -5,7 +5,7 @@ mod common;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{err, pool_of_huge_pages};
 
@@ -31,18 +31,37 @@ impl Killed {
         command
     }
 
-    /// Kills it after up to `most` microseconds, and undoes what it left. The journal is empty after that.
-    fn kill(&mut self, mut child: Child, most: u64, round: u64) {
-        std::thread::sleep(Duration::from_micros(fastrand::u64(0..most)));
+    fn journals(&self) -> usize {
+        let entries = std::fs::read_dir(self.state.path().join("undo")).into_iter().flatten().flatten();
+        entries.filter(|e| e.file_name() != "lock").count()
+    }
+
+    /// How long it takes until there is something to be undone, or until it ends: here, and now.
+    fn until_done(&mut self, mut child: Child, round: u64) -> Duration {
+        let begun = Instant::now();
+        while self.journals() == 0 && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        let until = begun.elapsed();
+        self.end(child, round);
+        until
+    }
+
+    /// Kills it after at most so long, and undoes what it left.
+    fn kill(&mut self, child: Child, most: Duration, round: u64) {
+        std::thread::sleep(most.mul_f64(fastrand::f64()));
+        self.end(child, round);
+    }
+
+    /// The journal is empty after this.
+    fn end(&mut self, mut child: Child, round: u64) {
         child.kill().unwrap();
         child.wait().unwrap();
-        let entries = || std::fs::read_dir(self.state.path().join("undo")).into_iter().flatten().flatten();
-        let journals = || entries().filter(|e| e.file_name() != "lock").count();
-        self.early += u64::from(journals() == 0);
+        self.early += u64::from(self.journals() == 0);
         let mut undo = Command::new(env!("CARGO_BIN_EXE_ncpu"));
         let o = undo.args(["fix", "--undo"]).env("NCPU_STATE_DIR", self.state.path()).output().unwrap();
         assert!(o.status.success(), "round {round}: {}", err(&o));
-        assert_eq!(journals(), 0, "round {round}: {}", err(&o));
+        assert_eq!(self.journals(), 0, "round {round}: {}", err(&o));
     }
 
     /// Most kills had something to undo, else the test shows nothing.
@@ -92,14 +111,17 @@ fn fix_gives_a_limit_back_and_leaves_no_process() {
     let Some(limited) = rustix::process::geteuid().is_root().then(Limited::new).flatten() else {
         return eprintln!("skipped: no control group with a CPU limit can be made");
     };
-    let mut killed = Killed::new();
+    let (mut killed, mut most) = (Killed::new(), Duration::ZERO);
     for round in 0..TIMES {
         let script = format!(
             "echo $$ >{}/cgroup.procs; exec {NCPU} fix --no-peel --allow-system --try quota --rounds 50 sleep 0.01",
             limited.0.display()
         );
-        let child = killed.command("sh", &["-c", &script]).spawn().unwrap();
-        killed.kill(child, (round + 1) * 4000, round);
+        let start = |killed: &Killed| killed.command("sh", &["-c", &script]).spawn().unwrap();
+        if round % 20 == 0 {
+            most = 3 * killed.until_done(start(&killed), round);
+        }
+        killed.kill(start(&killed), most, round);
         assert_eq!(std::fs::read_to_string(limited.file()).unwrap().trim(), "90000", "round {round}");
         // The command was held, or ran; it was not left stopped.
         assert!(limited.empties(), "round {round}");
@@ -118,11 +140,14 @@ fn settings_and_pools_are_given_back() {
         return eprintln!("skipped: no pool of huge pages can be made");
     }
     std::fs::write(pool, before.trim()).unwrap();
-    let mut killed = Killed::new();
+    let (mut killed, mut most) = (Killed::new(), Duration::ZERO);
     for round in 0..TIMES {
         let args = ["hugepages", "--pool", "4m", "--no-text", "--", "sleep", "0.3"];
-        let child = killed.command(NCPU, &args).spawn().unwrap();
-        killed.kill(child, (round + 1) * 2000, round);
+        let start = |killed: &Killed| killed.command(NCPU, &args).spawn().unwrap();
+        if round % 20 == 0 {
+            most = 3 * killed.until_done(start(&killed), round);
+        }
+        killed.kill(start(&killed), most, round);
         assert_eq!(read(pool), before, "round {round}");
     }
     killed.enough();
@@ -199,7 +224,7 @@ fn a_process_that_is_worked_on_goes_on_as_it_was() {
             _ => &["place", "balance", "--interval", "0.01", "-p", &pid],
         };
         let child = killed.command(NCPU, args).spawn().unwrap();
-        killed.kill(child, (round + 1) * 500, round);
+        killed.kill(child, Duration::from_micros((round + 1) * 500), round);
         for (now, state) in threads(program.id()) {
             assert_eq!(now, cpus, "round {round}");
             assert!(!state.starts_with(['T', 't']), "round {round}: {state}");
@@ -241,7 +266,7 @@ fn a_command_that_is_balanced_goes_on_as_it_was() {
         while round % 2 == 1 && !living(&mark).into_iter().any(runs) {
             std::thread::sleep(Duration::from_millis(2));
         }
-        killed.kill(child, 20_000, round);
+        killed.kill(child, Duration::from_millis(20), round);
         for pid in living(&mark) {
             assert_ne!(pid, own, "round {round}: it was waited for");
             ran += 1;

@@ -42,5 +42,6 @@ pub use exits::Exits;
 pub use machine::Machine;
 pub use operand::{Address, Operand, Stale};
 pub use registers::{Called, Registers};
+pub use spin::pauses;
 pub use stall::stalls;
 pub use text::text;

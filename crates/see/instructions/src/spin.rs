@@ -1,10 +1,25 @@
 //! Loops that do nothing but look at memory until it changes.
 
 use crate::decoded::{Decoded, Role};
+use crate::machine::Machine;
 use crate::registers::Set;
 
 /// No loop that waits has more instructions.
 const MOST: usize = 16;
+
+/// Whether a CPU waits for another at an instruction, or at the one before: `pause`; `yield`, `wfe`, `wfet`, `isb`. `code` is
+/// the four bytes before the instruction, and the four that begin there. The engine's `at_pause` says the same of a sample.
+pub fn pauses(machine: Machine, code: [u8; 8]) -> bool {
+    let [a, b, c, d, e, f, g, h] = code;
+    match machine {
+        Machine::X86_64 => [c, d] == [0xf3, 0x90] || [e, f] == [0xf3, 0x90],
+        Machine::Aarch64 => [[a, b, c, d], [e, f, g, h]].map(u32::from_le_bytes).into_iter().any(|word| {
+            matches!(word, 0xd503_203f | 0xd503_205f)
+                || word & !0x1f == 0xd503_1000
+                || word & !0xf00 == 0xd503_30df
+        }),
+    }
+}
 
 /// Whether a loop, from its first instruction to the branch that comes back, waits for memory to change: it reads the same words each
 /// time and compares them, changes nothing but a counter, and calls nobody. An exchange of one value with the same word counts as such a

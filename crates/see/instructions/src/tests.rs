@@ -54,6 +54,32 @@ fn the_instruction_before_a_sample_waited() {
 }
 
 #[test]
+fn pauses_are_met_at_them_and_behind_them() {
+    use crate::pauses;
+    assert!(
+        pauses(X86_64, *b"\x8b\x07\xf3\x90\x85\xc0\x75\xf8")
+            && pauses(X86_64, *b"\0\0\x8b\x07\xf3\x90\x85\xc0")
+    );
+    assert!(!pauses(X86_64, *b"\xf3\x90\x8b\x07\x85\xc0\x75\xf8"), "it is two instructions before");
+    assert!(!pauses(X86_64, *b"\x8b\x07\x85\xc0\x75\xf8\xf3\x90"), "it is not met yet");
+    let words = |before: u32, here: u32| {
+        let mut code = [0; 8];
+        code[..4].copy_from_slice(&before.to_le_bytes());
+        code[4..].copy_from_slice(&here.to_le_bytes());
+        pauses(Machine::Aarch64, code)
+    };
+    const LOAD: u32 = 0xb940_0001;
+    // yield, wfe, wfet x3, isb
+    for pause in [0xd503_203f, 0xd503_205f, 0xd503_1003, 0xd503_3fdf] {
+        assert!(words(pause, LOAD) && words(LOAD, pause), "{pause:#x}");
+    }
+    // nop, dsb sy
+    for other in [0xd503_201f, 0xd503_3f9f, LOAD] {
+        assert!(!words(other, LOAD), "{other:#x}");
+    }
+}
+
+#[test]
 fn operands_lie_where_registers_say() {
     let address = |code: &[u8], set: &[(usize, u64)]| {
         let operand = Code::decode(X86_64, code).instructions()[0].operand?;

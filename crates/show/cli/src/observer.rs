@@ -70,8 +70,7 @@ impl Observer {
             (Err(e @ (Error::NotPermitted | Error::PidNamespace)), Some(hz))
                 if locks.is_some() || matches!(kind, Purpose::Run | Purpose::Watch) =>
             {
-                let mut thin =
-                    Unprivileged::begin(&config.target, ours, hz, locks).ok_or(Error::NotPermitted)?;
+                let mut thin = Unprivileged::begin(config, ours, hz, locks).ok_or(Error::NotPermitted)?;
                 sink.view(thin.view());
                 if config.requests {
                     thin.note("no requests: following them needs root, or CAP_BPF and CAP_PERFMON".into());
@@ -86,7 +85,7 @@ impl Observer {
                 Ok(Observer::Thin(Box::new(thin)))
             }
             (Err(Error::OldKernel(old)), Some(hz)) => {
-                let thin = Unprivileged::on_old_kernel(&config.target, ours, hz, locks, old.to_string());
+                let thin = Unprivileged::on_old_kernel(config, ours, hz, locks, old.to_string());
                 let thin = thin.ok_or(Error::OldKernel(old))?;
                 sink.view(thin.view());
                 Ok(Observer::Thin(Box::new(thin)))

@@ -85,7 +85,7 @@ pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
     let mut limit = None;
     let mut observer = match Observation::begin(&config) {
         Err(Error::NotPermitted | Error::PidNamespace) => {
-            let thin = Unprivileged::begin(&config.target, false, HZ, None).ok_or(Error::NotPermitted)?;
+            let thin = Unprivileged::begin(&config, false, HZ, None).ok_or(Error::NotPermitted)?;
             say!(
                 "ncpu: without root, from /proc: LAT is exact, USR and SYS are divided by the kernel's ticks, and OFF is all sleep; \
                  threads that come and go between two reports are left out"
@@ -96,7 +96,7 @@ pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
             say!(
                 "ncpu: {old}: from /proc: LAT is exact, USR and SYS are divided by the kernel's ticks, and OFF is all sleep"
             );
-            let thin = Unprivileged::on_old_kernel(&config.target, false, HZ, None, old.to_string());
+            let thin = Unprivileged::on_old_kernel(&config, false, HZ, None, old.to_string());
             limit = Some(old.to_string());
             Observer::Thin(Box::new(thin.ok_or(Error::OldKernel(old))?))
         }

@@ -9,7 +9,10 @@ use std::process::{Command, Output};
 use common::{Nobody, err, ncpu, out, unbroken};
 use ncpu_record::Recording;
 use ncpu_report::onion::{Layer, Onion};
-use ncpu_schema::{Counter, CpuState, IdleReason, View, cpu_time, events, idle_time, summary};
+use ncpu_schema::{
+    Counter, CpuState, IdleReason, SampleClass, UserCause, View, cpu_time, data, events, idle_time, samples,
+    summary, user_causes,
+};
 
 /// What nobody recorded of a shell's script, and what he was told.
 struct Run {
@@ -267,8 +270,9 @@ fn with_library(nobody: &Nobody) {
 fn compiled(nobody: &Nobody, source: &str) -> String {
     let program = nobody.dir().join("program");
     let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
-    let o =
-        Command::new("gcc").args(["-O2", "-g", "-pthread", "-o"]).args([&program, &source]).output().unwrap();
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O2", "-g", "-pthread", "-falign-loops=64", "-falign-functions=64", "-o"]);
+    let o = gcc.args([&program, &source]).arg("-lm").output().unwrap();
     assert!(o.status.success(), "{}", err(&o));
     program.to_str().unwrap().into()
 }
@@ -522,4 +526,103 @@ fn a_pid_namespace_is_observed_as_without_root() {
     let o = inside(&["watch", "0.5", "-a"]);
     let said = unbroken(&[out(&o), err(&o)].concat());
     assert!(o.status.success() && said.contains("have no names"), "{said}");
+}
+
+/// A recording by nobody of one of the programs of the engine's tests, and the numbers that the program measured itself.
+fn measured(source: &str, how: &str) -> Option<(Vec<f64>, Run)> {
+    let nobody = Nobody::new();
+    let program = compiled(&nobody, &format!("../../see/engine/tests/c/{source}.c"));
+    let file = nobody.dir().join("truth");
+    let run = Run::of(&nobody, &[&program, how, "1.2", file.to_str().unwrap()]);
+    let seen = [View::UserCode, View::Program, View::Machine];
+    if !run.recording.manifest.view.is_some_and(|view| seen.contains(&view)) {
+        eprintln!("skipped: a user of this machine may sample nothing, or load programs into the kernel");
+        return None;
+    }
+    let truth = std::fs::read_to_string(file).unwrap();
+    Some((truth.split_whitespace().map(|n| n.parse().unwrap()).collect(), run))
+}
+
+/// The part of these functions' samples that has a cause.
+fn part_of(run: &Run, functions: &[&str], cause: UserCause) -> f64 {
+    let causes = user_causes::Reader::need(&run.recording).unwrap();
+    let sum = |of: Option<UserCause>| -> f64 {
+        let is = |r: &usize| {
+            functions
+                .iter()
+                .any(|f| causes.function.get(*r).is_some_and(|name| name.split('.').next() == Some(f)))
+                && of.is_none_or(|cause| causes.cause.get(*r) == Some(cause))
+        };
+        causes.rows().filter(is).filter_map(|r| causes.samples.get(r)).sum()
+    };
+    let all = sum(None);
+    assert!(all >= 60.0, "{all} samples of {functions:?}: {}", run.said);
+    sum(Some(cause)) / all
+}
+
+mod quiet {
+    use ncpu_trials::{MOST, hold};
+
+    use super::*;
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn time_of_user_code_has_its_causes() {
+        for (how, function, cause) in [
+            ("chase40", "chase_and_40", UserCause::Memory),
+            ("divide60", "divide_and_60", UserCause::Long),
+            ("arithmetic", "only_60", UserCause::Memory),
+        ] {
+            hold(MOST, how, || {
+                let Some((truth, run)) = measured("parts", how) else { return };
+                let part = part_of(&run, &[function], cause);
+                println!("{how}: {cause:?} {part:.3}, truth {:.3}", truth[0]);
+                assert!((part - truth[0]).abs() < 0.15, "{how}: {part} of {}", truth[0]);
+            });
+        }
+    }
+
+    #[test]
+    fn lines_that_threads_share_are_named() {
+        if std::thread::available_parallelism().map_or(1, |n| n.get()) < 2 {
+            return eprintln!("skipped: one CPU");
+        }
+        for (how, variable) in [("false", Some("counters")), ("own", None)] {
+            hold(MOST, how, || {
+                let Some((truth, run)) = measured("sharing", how) else { return };
+                let part = part_of(&run, &["shared", "work"], UserCause::SharedLine);
+                let objects: std::collections::BTreeSet<String> = data::Reader::open(&run.recording)
+                    .unwrap()
+                    .iter()
+                    .flat_map(|data| {
+                        let shared =
+                            data.rows().filter(|&r| data.cause.get(r) == Some(UserCause::SharedLine));
+                        shared.filter_map(|r| data.object.get(r).map(String::from)).collect::<Vec<_>>()
+                    })
+                    .collect();
+                println!("{how}: {part:.3}, truth {:.3}: {objects:?}", truth[0]);
+                assert_eq!(objects, variable.into_iter().map(String::from).collect(), "{how}");
+                let truth = if variable.is_some() { truth[0] } else { 0.0 };
+                assert!((part - truth).abs() < 0.2, "{how}: {part} of {truth}");
+            });
+        }
+    }
+
+    #[test]
+    fn code_that_pauses_in_a_loop_spins() {
+        hold(MOST, "pause", || {
+            let Some((truth, run)) = measured("spins", "pause") else { return };
+            let samples = samples::Reader::need(&run.recording).unwrap();
+            let of = |class: SampleClass| -> f64 {
+                let is = |r: &usize| {
+                    samples.at.get(*r) == Some(CpuState::Program) && samples.class.get(*r) == Some(class)
+                };
+                samples.rows().filter(is).filter_map(|r| samples.samples.get(r)).sum::<u64>() as f64
+            };
+            let (spins, work) = (of(SampleClass::Spin), of(SampleClass::User));
+            let (part, of) = (spins / (spins + work), truth[1] / (truth[0] + truth[1]));
+            println!("spinning {part:.3} of the time, truth {of:.3}");
+            assert!((part - of).abs() < 0.15, "{part} {of}");
+        });
+    }
 }

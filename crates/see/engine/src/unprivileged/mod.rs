@@ -5,6 +5,7 @@
 //! | the program's time on each CPU | a perf clock that every thread inherits (`sampler.rs`) | exact, however short the threads |
 //! | its user and system time | wait4(2), as the reaper of all that it leaves behind; /proc before that | as the kernel's ticks divide |
 //! | user code and stacks | the same perf event's timer | sampled |
+//! | causes of the time of user code, and its data | that timer's registers, and the code | estimated from samples |
 //! | idle, interrupts, other programs | /proc/stat (`capacity.rs`) | to the tick |
 //! | run-queue waiting | schedstat of each thread, by looks (`processes.rs`) | exact for threads that were looked at |
 //! | what idle CPUs were idle for | run queues, and what threads sleep in at a look (`idle.rs`) | sampled by looks |
@@ -19,6 +20,7 @@ mod capacity;
 mod idle;
 mod locks;
 mod more;
+mod pauses;
 mod processes;
 mod sampler;
 mod tables;
@@ -30,6 +32,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ncpu_instructions::Registers;
 use ncpu_machine::events::stacks::Record;
 use ncpu_machine::process;
 use ncpu_schema::{CpuState, View, drops, summary};
@@ -37,6 +40,7 @@ use ncpu_table::Table;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::bpf_support::Stack;
+use crate::engine::Config;
 use crate::names::Symbols;
 use crate::observation::room::Room;
 use crate::observation::samples::Samples;
@@ -49,6 +53,7 @@ use capacity::{Program, Spent, Ticks, divide};
 use idle::{Idle, Look};
 use locks::{Locks, Moment};
 use more::Rules;
+use pauses::Pauses;
 use processes::{Accounts, Doing, Processes, Thread};
 use sampler::{Sampler, Whom};
 
@@ -80,6 +85,7 @@ pub struct Unprivileged {
     symbols: Symbols,
     kernel_names: bool,
     samples: Samples,
+    pauses: Pauses,
     /// Names of threads, by number.
     comms: HashMap<u32, String>,
     /// Names of threads that have ended: they may have held a lock.
@@ -141,32 +147,32 @@ impl Unprivileged {
     /// Begins to observe a process and all it starts; `None` where that is not a process, which takes root. `ours`
     /// says that it is a child of this process, held before its `exec`; `locks` is the directory in which it notes its
     /// waits for locks.
-    pub fn begin(target: &Target, ours: bool, hz: u32, locks: Option<&Path>) -> Option<Unprivileged> {
-        let &Target::Tree(pid) = target else { return None };
-        Some(Unprivileged::observe(target, Some(pid), ours, hz, locks))
+    pub fn begin(config: &Config, ours: bool, hz: u32, locks: Option<&Path>) -> Option<Unprivileged> {
+        let Target::Tree(pid) = config.target else { return None };
+        Some(Unprivileged::observe(config, Some(pid), ours, hz, locks))
     }
 
     /// Begins to observe what a user with all rights asks for on a kernel that cannot load the engine; `None` for a cgroup.
     /// `limit` says why, in a line.
     pub fn on_old_kernel(
-        target: &Target,
+        config: &Config,
         ours: bool,
         hz: u32,
         locks: Option<&Path>,
         limit: String,
     ) -> Option<Unprivileged> {
-        let pid = match *target {
+        let pid = match config.target {
             Target::Tree(pid) => Some(pid),
             Target::All => None,
             Target::Cgroup { .. } => return None,
         };
-        let mut out = Unprivileged::observe(target, pid, ours, hz, locks);
+        let mut out = Unprivileged::observe(config, pid, ours, hz, locks);
         out.limit = Some(limit);
         Some(out)
     }
 
     /// Without a process, all are observed.
-    fn observe(target: &Target, pid: Option<u32>, ours: bool, hz: u32, locks: Option<&Path>) -> Unprivileged {
+    fn observe(config: &Config, pid: Option<u32>, ours: bool, hz: u32, locks: Option<&Path>) -> Unprivileged {
         let root = Path::new("/");
         if ours {
             // SAFETY: an attribute of this process. Refused, time of processes left behind is known from their clocks.
@@ -206,7 +212,8 @@ impl Unprivileged {
             processes,
             symbols,
             kernel_names,
-            samples: Samples::default(),
+            samples: Samples::new(config.patterns.clone(), config.source_lines),
+            pauses: Pauses::default(),
             comms: HashMap::new(),
             gone: HashMap::new(),
             started: 0,
@@ -214,8 +221,8 @@ impl Unprivileged {
             own: own(),
             idle: Idle::default(),
             told: Told::default(),
-            throttle: Throttle::begin(target),
-            room: Room::begin(target),
+            throttle: Throttle::begin(&config.target),
+            room: Room::begin(&config.target),
             shortage: Shortage::begin(),
             locks: None,
             notes: Vec::new(),
@@ -275,7 +282,7 @@ impl Unprivileged {
                 return Ok(Until::Time);
             }
             if cadence.due(now) {
-                self.tick(None, sink)?;
+                self.tick(false, None, sink)?;
             } else if now >= self.last.next {
                 self.look(false);
             }
@@ -314,15 +321,15 @@ impl Unprivileged {
         self.lost += lost.div_ceil(64);
         // The way to its `exec` goes under the name that the program has from then on.
         if let Some(pid) = self.ours.filter(|pid| !self.comms.contains_key(pid)) {
-            let name = records.iter().find_map(|record| match record {
+            let name = records.iter().find_map(|(_, record)| match record {
                 Record::Name { tid, name, .. } if *tid == pid => Some(name.clone()),
                 _ => None,
             });
             self.comms.extend(name.map(|name| (pid, name)));
         }
-        for record in records {
+        for (time, record) in records {
             match record {
-                Record::Sample { pid, tid, kernel, user } => {
+                Record::Sample { pid, tid, kernel, user, registers } => {
                     let at = match pid {
                         0 => continue,
                         _ if self.processes.has(pid) || !machine => CpuState::Program,
@@ -337,7 +344,15 @@ impl Unprivileged {
                     self.symbols.note(pid, tid, &comm);
                     let mut stack = Stack { tgid: pid, tid, comm, kernel, user };
                     self.symbols.complete(&mut stack, None);
-                    self.samples.add(at, stack, false, None, None);
+                    // In the kernel they are those of the way into it.
+                    let registers = Registers::of_perf(&registers).filter(|_| stack.kernel.is_empty());
+                    let registers = registers.filter(|_| at == CpuState::Program);
+                    let pauses = registers.is_some_and(|registers| self.pauses.at(pid, &registers));
+                    if let Some(registers) = registers {
+                        self.samples.keep_code(&self.symbols, pid, registers.ip());
+                    }
+                    let registers = registers.map(|registers| (Box::new(registers), time));
+                    self.samples.add(at, stack, pauses, None, registers);
                 }
                 Record::Name { tid, name, .. } => drop(self.comms.insert(tid, name)),
                 Record::Began { pid, parent, tid, by } => {
@@ -501,6 +516,7 @@ impl Unprivileged {
 
     fn tick<E>(
         &mut self,
+        last: bool,
         ended: Option<&Ended>,
         sink: &mut dyn FnMut(&Table) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -543,7 +559,7 @@ impl Unprivileged {
         self.room.look(&pids);
         self.shortage.look();
         let process = |tgid: u32| self.processes.names.get(&tgid).cloned();
-        let [samples, stacks, _] =
+        let [samples, stacks, results] =
             self.samples.tables(elapsed, &mut self.symbols, self.hz, &process, &mut |_, _, _| {
                 unreachable!("samples without root have no futexes")
             });
@@ -557,7 +573,10 @@ impl Unprivileged {
         if let Some(locks) = locks.filter(|t| t.num_rows() > 0) {
             sink(&locks)?;
         }
-        [samples, stacks, throttled, cgroups].iter().filter(|t| t.num_rows() > 0).try_for_each(sink)
+        self.pauses.forget();
+        let causes = self.samples.causes(elapsed, last, &mut self.symbols, &process);
+        let rest = [samples, stacks, results, throttled, cgroups].into_iter().chain(causes);
+        rest.filter(|t| t.num_rows() > 0).try_for_each(|t| sink(&t))
     }
 
     /// The program's seconds on each CPU, where there are clocks.
@@ -590,7 +609,7 @@ impl Unprivileged {
         if let Some(sampler) = &self.sampler {
             sampler.stop();
         }
-        self.tick(ended.as_ref(), sink)?;
+        self.tick(true, ended.as_ref(), sink)?;
         let told = std::iter::once(self.room.table()).chain(self.shortage.tables());
         told.filter(|t| t.num_rows() > 0).try_for_each(|t| sink(&t))?;
         let (elapsed, now) = std::mem::take(&mut self.now);

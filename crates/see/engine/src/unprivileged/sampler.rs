@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use ncpu_instructions::Registers;
 use ncpu_machine::events::TYPE_SOFTWARE;
 use ncpu_machine::events::stacks::{self, Record};
 use ncpu_schema::View;
@@ -155,11 +156,11 @@ impl Sampler {
         Ok(out)
     }
 
-    /// The records that came before this call, in the order of their times; and the number of bytes that were lost.
+    /// The records that came before this call with their times, ns, in the order of these; and the number of bytes that were lost.
     ///
     /// The rings are read one after another. A record that comes meanwhile waits for the next call, since the one that names its
     /// thread may lie in a ring that was read already.
-    pub fn drain(&mut self) -> (Vec<Record>, u64) {
+    pub fn drain(&mut self) -> (Vec<(u64, Record)>, u64) {
         let until = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let until = until.tv_sec as u64 * 1_000_000_000 + until.tv_nsec as u64;
         let mut lost = 0;
@@ -178,10 +179,10 @@ impl Sampler {
 }
 
 /// Takes the records up to a time, sorted; later ones stay. Records of one time stay in the order of their ring.
-fn taken_until(late: &mut Vec<(u64, Record)>, until: u64) -> Vec<Record> {
+fn taken_until(late: &mut Vec<(u64, Record)>, until: u64) -> Vec<(u64, Record)> {
     late.sort_by_key(|(time, _)| *time);
     let split = late.partition_point(|(time, _)| *time <= until);
-    late.drain(..split).map(|(_, record)| record).collect()
+    late.drain(..split).collect()
 }
 
 /// A timer of a CPU, or of a task while it runs, which is its time on CPU too; it wakes its reader when its ring is half
@@ -191,6 +192,7 @@ fn timer(of_task: bool, hz: u32) -> perf_event_attr {
     let mut attr = perf_event_attr { type_: TYPE_SOFTWARE, config: config.into(), ..Default::default() };
     attr.sample_period = 1_000_000_000 / u64::from(hz.max(1));
     attr.sample_type = stacks::SAMPLE_TYPE;
+    attr.sample_regs_user = Registers::PERF_MASK;
     attr.set_comm(1);
     attr.set_task(1);
     attr.set_sample_id_all(1);
@@ -254,7 +256,7 @@ mod tests {
     #[test]
     fn a_name_in_another_ring_comes_before_the_samples_it_names() {
         let name = |name: &str| Record::Name { pid: 7, tid: 7, name: name.into() };
-        let sample = || Record::Sample { pid: 7, tid: 7, kernel: vec![], user: vec![1] };
+        let sample = || Record::Sample { pid: 7, tid: 7, kernel: vec![], user: vec![1], registers: vec![] };
         let ended = Record::Ended { tid: 7 };
         // Two samples of the first ring, then the records of the second; one of them came while the rings were read.
         let mut late = vec![
@@ -264,16 +266,17 @@ mod tests {
             (30, name("second")),
             (50, ended.clone()),
         ];
-        assert_eq!(taken_until(&mut late, 45), [name("first"), sample(), name("second"), sample()]);
+        let expected = [(10, name("first")), (20, sample()), (30, name("second")), (40, sample())];
+        assert_eq!(taken_until(&mut late, 45), expected);
         late.push((48, sample()));
-        assert_eq!(taken_until(&mut late, 50), [sample(), ended]);
+        assert_eq!(taken_until(&mut late, 50), [(48, sample()), (50, ended)]);
         assert!(late.is_empty());
     }
 
     #[test]
     fn records_of_one_time_keep_the_order_of_their_ring() {
         let mut late: Vec<_> = (0..40).map(|tid| (5, Record::Ended { tid })).collect();
-        let expected: Vec<_> = (0..40).map(|tid| Record::Ended { tid }).collect();
+        let expected = late.clone();
         assert_eq!(taken_until(&mut late, 5), expected);
     }
 }

@@ -14,6 +14,8 @@ pub enum Record {
         kernel: Vec<u64>,
         /// Frames in user code.
         user: Vec<u64>,
+        /// Registers of user code, in the order of the mask that the event asked for; none of code of 32 bits.
+        registers: Vec<u64>,
     },
     /// A thread got a name.
     Name {
@@ -58,9 +60,13 @@ const USER: u64 = -512i64 as u64;
 /// The following frames are the kernel's (`PERF_CONTEXT_KERNEL`).
 const KERNEL: u64 = -128i64 as u64;
 
-/// The fields that samples must have: `PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CALLCHAIN`. Events
-/// need `sample_id_all` too, so that the other records end with the first two of these fields.
-pub const SAMPLE_TYPE: u64 = 1 << 1 | 1 << 2 | 1 << 5;
+/// The fields that samples must have: `PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CALLCHAIN |
+/// PERF_SAMPLE_REGS_USER`. Events need `sample_id_all` too, so that the other records end with the first two of these
+/// fields.
+pub const SAMPLE_TYPE: u64 = 1 << 1 | 1 << 2 | 1 << 5 | 1 << 12;
+
+/// `PERF_SAMPLE_REGS_ABI_64`.
+const ABI_64: u64 = 2;
 
 /// Calls `each` with the records of a ring and their times, in nanoseconds of the event's clock. Returns the
 /// number of bytes at the end that do not form a record.
@@ -92,7 +98,8 @@ fn record(kind: u32, body: &[u8]) -> Option<Record> {
         PERF_RECORD_SAMPLE => {
             let n = usize::try_from(u64_at(body, 16)?).ok()?;
             let (mut kernel, mut user, mut at) = (Vec::new(), Vec::new(), 0);
-            for word in body.get(24..n.checked_mul(8)?.checked_add(24)?)?.chunks_exact(8) {
+            let end = n.checked_mul(8)?.checked_add(24)?;
+            for word in body.get(24..end)?.chunks_exact(8) {
                 let word = u64_at(word, 0)?;
                 match word {
                     CONTEXT.. => at = word,
@@ -101,7 +108,10 @@ fn record(kind: u32, body: &[u8]) -> Option<Record> {
                     _ => {}
                 }
             }
-            Record::Sample { pid, tid: second, kernel, user }
+            // Their form, then the registers: no word more.
+            let rest = body.get(end + 8..).filter(|_| u64_at(body, end) == Some(ABI_64)).unwrap_or_default();
+            let registers = rest.chunks_exact(8).filter_map(|word| u64_at(word, 0)).collect();
+            Record::Sample { pid, tid: second, kernel, user, registers }
         }
         PERF_RECORD_COMM => {
             let name = body.get(8..)?.split(|&b| b == 0).next()?;
@@ -146,7 +156,7 @@ mod tests {
     #[test]
     fn records_are_told_apart() {
         let id = |time: u64| [[7u32, 8].map(u32::to_ne_bytes).concat(), time.to_ne_bytes().to_vec()].concat();
-        let chain: Vec<u8> = [103, 6, KERNEL, 0xffff_8000, USER, 0x1000, 0x2000, 0x3000]
+        let chain: Vec<u8> = [103, 6, KERNEL, 0xffff_8000, USER, 0x1000, 0x2000, 0x3000, ABI_64, 21, 22]
             .iter()
             .flat_map(|w: &u64| w.to_ne_bytes())
             .collect();
@@ -173,7 +183,8 @@ mod tests {
                         pid: 7,
                         tid: 8,
                         kernel: vec![0xffff_8000],
-                        user: vec![0x1000, 0x2000, 0x3000]
+                        user: vec![0x1000, 0x2000, 0x3000],
+                        registers: vec![21, 22],
                     }
                 ),
                 (104, Record::Lost(5)),

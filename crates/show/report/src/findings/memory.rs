@@ -145,7 +145,9 @@ fn maps(view: &View<'_>, short_lived: &HashSet<String>) -> Vec<Claim> {
     fn mapping<'a>(s: &Sampled<'a>) -> Option<&'a str> {
         call_in(&s.kernel).filter(|call| MAPPING.contains(call))
     }
-    let maps = |s: &Sampled<'_>| call_of(s).is_some() && mapping(s).is_some() || s.layer() == Layer::Tlb;
+    // A fault flushes the translation of a page that it replaces: nothing is given back.
+    let flushes = |s: &Sampled<'_>| s.layer() == Layer::Tlb && !s.in_kernel("handle_mm_fault");
+    let maps = |s: &Sampled<'_>| call_of(s).is_some() && mapping(s).is_some() || flushes(s);
     let mut claims = Vec::new();
     for (process, calls, of_calls) in by_process(view, maps) {
         if short_lived.contains(process) {

@@ -13,6 +13,7 @@ mod calls;
 mod checks;
 mod claim;
 mod connections;
+mod devices;
 mod event_loops;
 mod expired;
 mod hot;

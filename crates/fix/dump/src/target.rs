@@ -408,11 +408,12 @@ VmFlags: rd wr mr dd
         let places = |all: &[Mapping]| all.iter().map(|m| (m.start, m.end)).collect::<Vec<_>>();
         // It may still load its libraries.
         let same = (0..1000).find_map(|_| {
+            let before = mappings_text(pid).unwrap();
             let (plain, full) = (mappings_only(pid).unwrap(), mappings(pid).unwrap());
-            (places(&plain) == places(&full)).then_some((plain, full))
+            (places(&plain) == places(&full) && mappings_text(pid).unwrap() == before)
+                .then_some((plain, full, before))
         });
-        let (plain, full) = same.expect("the same mappings");
-        let text = mappings_text(pid).unwrap();
+        let (plain, full, text) = same.expect("the same mappings");
         assert_eq!(plain.len(), String::from_utf8_lossy(&text).lines().count());
         assert!(
             full.iter().any(|m| m.anonymous > 0 && m.has(b"wr")) && plain.iter().all(|m| m.flags.is_empty())

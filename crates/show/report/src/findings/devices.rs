@@ -7,9 +7,14 @@ use super::places::{Most, Place};
 use super::system_calls::{SYNC, call_in, call_of};
 use super::user_locks::grouped;
 use super::view::{Slept, View};
-use super::waiting::{LEAST, OFTEN};
 use crate::causes::When;
 use crate::onion::evidence::length;
+
+/// The part of an observation that something is waited for from which it is a cause.
+pub(super) const LEAST: f64 = 0.2;
+
+/// Waits a second that are a pattern and not a few.
+pub(super) const OFTEN: f64 = 5.0;
 
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let slept = &view.slept;

@@ -7,7 +7,7 @@ use ncpu_schema::{Counter, Layer, Microstate, SampleClass, sleepers, threads, us
 
 use super::claim::{Claim, Kind, Source};
 use super::connections::both_ends;
-use super::devices;
+use super::devices::{self, LEAST, OFTEN};
 use super::libraries::{self, is_java_sleep, waits};
 use super::places::{Most, Place};
 use super::system_calls::{call_in, call_of};
@@ -15,12 +15,6 @@ use super::user_locks::{grouped, is_start};
 use super::view::{Slept, View, on_cpu};
 use crate::causes::When;
 use crate::onion::evidence::length;
-
-/// The part of an observation that something is waited for from which it is a cause.
-pub(super) const LEAST: f64 = 0.2;
-
-/// Waits a second that are a pattern and not a few.
-pub(super) const OFTEN: f64 = 5.0;
 
 /// A delayed ACK comes after 40 ms on Linux. The mean of waits is less where some are for other bytes, and more where CPUs
 /// are busy.

@@ -47,7 +47,7 @@ impl Killed {
         until
     }
 
-    /// Kills it after at most so long, and undoes what it left.
+    /// Kills a command after a random time, at most `most`, and undoes its changes.
     fn kill(&mut self, child: Child, most: Duration, round: u64) {
         std::thread::sleep(most.mul_f64(fastrand::f64()));
         self.end(child, round);

@@ -345,9 +345,10 @@ impl Unprivileged {
                     let mut stack = Stack { tgid: pid, tid, comm, kernel, user };
                     self.symbols.complete(&mut stack, None);
                     // In the kernel they are those of the way into it.
-                    let registers = Registers::of_perf(&registers).filter(|_| stack.kernel.is_empty());
-                    let registers = registers.filter(|_| at == CpuState::Program);
-                    let pauses = registers.is_some_and(|registers| self.pauses.at(pid, &registers));
+                    let in_user_code = at == CpuState::Program && stack.kernel.is_empty();
+                    let registers = Registers::of_perf(&registers).filter(|_| in_user_code);
+                    let pauses =
+                        registers.is_some_and(|registers| self.pauses.at(&self.symbols, pid, &registers));
                     if let Some(registers) = registers {
                         self.samples.keep_code(&self.symbols, pid, registers.ip());
                     }

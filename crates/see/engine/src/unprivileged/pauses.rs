@@ -3,19 +3,23 @@
 use std::collections::HashMap;
 
 use ncpu_instructions::{Registers, pauses};
+use ncpu_symbols::{CodeKey, CodePlace};
 
-/// What samples met, by process and instruction pointer.
+use crate::names::Symbols;
+
+/// Whether there is such an instruction, by process and instruction pointer.
 #[derive(Default)]
 pub(super) struct Pauses(HashMap<(u32, u64), bool>);
 
 impl Pauses {
-    /// Whether it did; not where the code cannot be read, as of a process that has ended.
-    pub fn at(&mut self, pid: u32, registers: &Registers) -> bool {
+    /// Whether a sample met one; not where the code cannot be read, as of a process that has ended.
+    pub fn at(&mut self, symbols: &Symbols, pid: u32, registers: &Registers) -> bool {
         let ip = registers.ip();
         *self.0.entry((pid, ip)).or_insert_with(|| {
             // An instruction of four bytes before, and one there.
-            let from = ip.wrapping_sub(4);
-            read(pid, from).is_some_and(|code| pauses(registers.machine(), code))
+            let code = symbols.code_bytes(&in_memory(pid, ip.wrapping_sub(4), 8));
+            let code = code.and_then(|code| code.try_into().ok());
+            code.is_some_and(|code| pauses(registers.machine(), code))
         })
     }
 
@@ -25,14 +29,10 @@ impl Pauses {
     }
 }
 
-/// Bytes of a process's memory.
-fn read(pid: u32, from: u64) -> Option<[u8; 8]> {
-    let mut bytes = [0; 8];
-    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    let remote = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: bytes.len() };
-    // SAFETY: `local` is a live buffer of its length; the other address is only looked at in the other process.
-    let got = unsafe { libc::process_vm_readv(pid as i32, &raw const local, 1, &raw const remote, 1, 0) };
-    (got == bytes.len() as isize).then_some(bytes)
+/// Code as a process has it now, of a file or not: a debugger's changes are in it too.
+fn in_memory(pid: u32, address: u64, length: u64) -> CodePlace {
+    let key = CodeKey::Memory(pid, address);
+    CodePlace { key, whole: false, address, in_file: address, length, machine: None }
 }
 
 #[cfg(test)]
@@ -42,9 +42,10 @@ mod tests {
     #[test]
     fn memory_of_a_process_is_read_where_there_is_some() {
         let code = *b"12345678";
-        let own = std::process::id();
-        assert_eq!(read(own, code.as_ptr() as u64), Some(code));
-        assert_eq!(read(own, 0), None);
-        assert_eq!(read(own, u64::MAX - 3), None);
+        let (own, symbols) = (std::process::id(), Symbols::new());
+        let read = |address| symbols.code_bytes(&in_memory(own, address, 8)).filter(|code| code.len() == 8);
+        assert_eq!(read(code.as_ptr() as u64).as_deref(), Some(&code[..]));
+        assert_eq!(read(0), None);
+        assert_eq!(read(u64::MAX - 3), None);
     }
 }

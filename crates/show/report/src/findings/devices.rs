@@ -99,7 +99,7 @@ impl ForDevice {
         Some(ForDevice { call, process, place, function, seconds, count, part })
     }
 
-    /// What both kinds claim, but for the CPUs that idle for them.
+    /// The claim of calls and of page faults, without the CPUs that idle for them.
     fn claim(&self, view: &View<'_>, when: When, key: &str) -> Claim {
         let mut claim = Claim::new(Kind::Device, [when], self.call.clone())
             .with("call", self.call.clone())

@@ -265,7 +265,8 @@ impl Watching {
         worths.max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(a.0))).map(|(key, _)| *key)
     }
 
-    /// Threads that a turn watches, of those that ran lately: first those seen in the line, then others, beginning with a different thread in each turn.
+    /// Threads that a turn watches, of those that ran lately: first the threads that used the line, then the other threads of the process,
+    /// beginning with a different thread in each turn.
     fn threads_for(&self, pid: u32, line: u64) -> Vec<u32> {
         let users = self.lines.get(pid, line).map(Line::users).unwrap_or_default();
         let touches: HashMap<u32, u32> = users.into_iter().collect();

@@ -89,14 +89,16 @@ impl Default for Spent {
 }
 
 impl Spent {
-    /// Whether there is time left for another stack.
-    fn allow(&mut self, tgid: u32, whose: Whose, now: Instant) -> bool {
+    /// The time until which another stack may take; `None` if none is left.
+    fn until(&mut self, tgid: u32, whose: Whose, now: Instant) -> Option<Instant> {
         if now.duration_since(self.since) >= PERIOD {
             *self = Spent { since: now, ..Spent::default() };
         }
-        self.processes.get(&tgid).is_none_or(|spent| *spent < MAX_SPENT)
-            && self.users.get(&whose).is_none_or(|spent| *spent < MAX_SPENT_OF_USER)
-            && self.all < MAX_SPENT_OF_ALL
+        let process = self.processes.get(&tgid).copied().unwrap_or_default();
+        let user = self.users.get(&whose).copied().unwrap_or_default();
+        let spent = [(MAX_SPENT, process), (MAX_SPENT_OF_USER, user), (MAX_SPENT_OF_ALL, self.all)];
+        let left = spent.map(|(most, spent)| most.saturating_sub(spent)).into_iter().min()?;
+        (!left.is_zero()).then(|| now + left)
     }
 
     fn add(&mut self, tgid: u32, whose: Whose, took: Duration) {
@@ -181,13 +183,13 @@ impl Unwinding {
             maps.note_process(tgid);
         }
         let (began, whose) = (Instant::now(), maps.whose(tgid));
-        if !self.spent.allow(tgid, whose, began) {
+        let Some(until) = self.spent.until(tgid, whose, began) else {
             return Unwound { frames: vec![copy.regs[0]], ..Unwound::default() };
-        }
-        let (unwound, unknown) = self.attempt(maps, tgid, copy);
+        };
+        let (unwound, unknown) = self.attempt(maps, tgid, copy, until);
         // As for names: a process is first seen in its loader, and opens libraries later.
         let unwound = match unknown && maps.note_again(tgid) {
-            true => self.attempt(maps, tgid, copy).0,
+            true => self.attempt(maps, tgid, copy, until).0,
             false => unwound,
         };
         self.spent.add(tgid, whose, began.elapsed());
@@ -195,7 +197,7 @@ impl Unwinding {
     }
 
     /// Unwinds by the known data of the process; returns also whether it reached unknown code.
-    fn attempt(&mut self, maps: &ProcMaps, tgid: u32, copy: &Copied) -> (Unwound, bool) {
+    fn attempt(&mut self, maps: &ProcMaps, tgid: u32, copy: &Copied, until: Instant) -> (Unwound, bool) {
         let [ip, sp, ..] = copy.regs;
         let mut out = Unwound { frames: vec![ip], ..Unwound::default() };
         self.prepare(maps, tgid);
@@ -209,7 +211,8 @@ impl Unwinding {
         let highest = process.tables.iter().map(|(_, end, ..)| *end).fold(sp, u64::max);
         let mut regs = arch::registers(copy.regs, highest);
         let mut address = framehop::FrameAddress::from_instruction_pointer(ip);
-        while out.frames.len() < MAX_FRAMES {
+        // A frame of a forged Java virtual machine may take longer than many stacks.
+        while out.frames.len() < MAX_FRAMES && Instant::now() < until {
             // A corrupt frame pointer would be followed, or taken for an end.
             if !known(address) {
                 return (out, true);
@@ -272,16 +275,9 @@ impl Unwinding {
             maps.note_again(tgid);
         }
         let (began, whose) = (Instant::now(), maps.whose(tgid));
-        let Some(java) = self.machines.machine_of(maps, tgid) else { return Vec::new() };
-        if !self.spent.allow(tgid, whose, began) {
-            return Vec::new();
-        }
-        let mut of = |(i, &ip): (usize, &u64)| {
-            let held = java.holds(ip.checked_sub(u64::from(i > 0))?);
-            let functions = held.then(|| java.functions(ip, i == 0, None))?;
-            (!functions.is_empty()).then_some((i, functions))
-        };
-        let found = frames.iter().enumerate().filter_map(&mut of).collect();
+        let Some(until) = self.spent.until(tgid, whose, began) else { return Vec::new() };
+        let java = self.machines.machine_of(maps, tgid);
+        let found = java.map(|java| java.functions_of(frames, until)).unwrap_or_default();
         self.spent.add(tgid, whose, began.elapsed());
         found
     }
@@ -380,16 +376,16 @@ mod tests {
         let spend = |spent: &mut Spent, pids: std::ops::Range<u32>, whose| {
             pids.take_while(|&pid| {
                 spent.add(pid, whose, one);
-                spent.allow(pid + 1, whose, now)
+                spent.until(pid + 1, whose, now).is_some()
             })
             .count()
         };
         assert_eq!(spend(&mut spent, 0..100, user(1)), 17);
-        assert!(spent.allow(200, user(2), now));
+        assert_eq!(spent.until(200, user(2), now), Some(now + MAX_SPENT));
         spend(&mut spent, 200..300, user(2));
-        assert!(spent.allow(400, user(3), now));
+        assert!(spent.until(400, user(3), now).is_some());
         spend(&mut spent, 400..500, user(3));
-        assert!(!spent.allow(600, user(4), now) && spent.all <= MAX_SPENT_OF_ALL + one);
-        assert!(spent.allow(600, user(1), now + PERIOD));
+        assert!(spent.until(600, user(4), now).is_none() && spent.all <= MAX_SPENT_OF_ALL + one);
+        assert!(spent.until(600, user(1), now + PERIOD).is_some());
     }
 }

@@ -30,7 +30,7 @@ impl Bytes {
     }
 }
 
-pub fn machine(memory: Bytes) -> Option<Machine<Bytes>> {
+pub fn machine<M: Memory>(memory: M) -> Option<Machine<M>> {
     let layout = Layout::example();
     let interpreter = code::interpreter(&memory, &layout, BASE)?;
     let heaps = code::heaps(&memory, &layout, BASE)?;

@@ -194,6 +194,18 @@ impl<M: Memory> Machine<M> {
         }
     }
 
+    /// The functions of those frames of a stack, innermost first, that it [`holds`](Machine::holds), with the
+    /// frames' numbers. Frames that are not reached in time have none: each may read a megabyte of tables.
+    pub fn functions_of(&mut self, frames: &[u64], until: Instant) -> Vec<(usize, Arc<[Arc<str>]>)> {
+        let within = frames.iter().enumerate().take_while(|_| Instant::now() < until);
+        let found = within.filter_map(|(i, &ip)| {
+            let held = self.holds(ip.checked_sub(u64::from(i > 0))?);
+            let functions = held.then(|| self.functions(ip, i == 0, None))?;
+            (!functions.is_empty()).then_some((i, functions))
+        });
+        found.collect()
+    }
+
     /// The caller of a frame in code that it [`holds`](Machine::holds), and its functions. `read` reads the
     /// stack, `is_code` decides whether an address is code.
     pub fn caller(
@@ -338,6 +350,29 @@ mod tests {
 
     use super::example::*;
     use super::*;
+
+    /// Memory that takes its time.
+    struct Slow(Bytes);
+
+    impl Memory for Slow {
+        fn read(&self, at: u64, into: &mut [u8]) -> Option<()> {
+            std::thread::sleep(Duration::from_millis(2));
+            self.0.read(at, into)
+        }
+    }
+
+    #[test]
+    fn a_stack_in_slow_memory_has_names_as_far_as_time_allows() {
+        let frames: Vec<u64> = (0..100).map(|i| BEGIN + i).collect();
+        let until = |time: u64| Instant::now() + Duration::from_millis(time);
+        let named = machine(one_function()).unwrap().functions_of(&frames, until(60_000));
+        assert!(named.len() == frames.len() && *named[99].1[0] == *"a.B.run");
+        let mut slow = machine(Slow(one_function())).unwrap();
+        // A frame takes ten reads at least.
+        let named = slow.functions_of(&frames, until(200));
+        assert!(named.len() <= 10, "{} frames", named.len());
+        assert!(slow.functions_of(&frames, until(0)).is_empty());
+    }
 
     #[test]
     fn a_compiled_functions_caller_is_found_from_all_its_instructions() {

@@ -136,6 +136,25 @@ fn a_process_is_watched() {
 }
 
 #[test]
+fn the_machine_around_it_is_looked_at() {
+    let Some(mut silent) = Silent::start() else { return };
+    silent.ncpu(&["watch", "-a", "1"]);
+    for by in ["process", "file"] {
+        silent.ncpu(&["memory", "--by", by]);
+    }
+    silent.ncpu(&["numa", "-a", "1", "1"]);
+    silent.ncpu(&["fix", "--undo"]);
+}
+
+#[test]
+fn its_memory_is_looked_at() {
+    let Some(mut silent) = Silent::start() else { return };
+    let pid = silent.program.id().to_string();
+    silent.ncpu(&["numa", "-p", &pid, "1", "1"]);
+    silent.ncpu(&["hugepages", "-p", &pid]);
+}
+
+#[test]
 fn a_process_is_dumped() {
     let Some(mut silent) = Silent::start() else { return };
     let pid = silent.program.id().to_string();

@@ -1,6 +1,7 @@
 //! The rule book: what may be wrong, by entries of data files. An entry names the evidence that it needs, its words, its
 //! remedy, its grounds and sources, and an example with a look-alike (docs/causes.md).
 
+mod names;
 mod when;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use ncpu_table::{place, safe};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
+use names::Names;
 pub use when::When;
 
 /// The entries that ncpu brings.
@@ -149,13 +151,14 @@ pub struct Causes {
     list: Vec<Cause>,
     /// How many of them are the user's.
     users: usize,
+    names: Names,
 }
 
 impl Default for Causes {
     fn default() -> Causes {
         // A test reads them.
         let own = OWN.iter().filter_map(|text| read(text).ok());
-        Causes { list: own.flatten().collect(), users: 0 }
+        Causes::new(own.flatten().collect(), 0)
     }
 }
 
@@ -191,7 +194,16 @@ impl Causes {
                 .filter(|cause| users[..count].iter().all(|u| u.id != cause.id))
                 .collect::<Vec<_>>(),
         );
-        Ok(Causes { list: users, users: count })
+        Ok(Causes::new(users, count))
+    }
+
+    fn new(list: Vec<Cause>, users: usize) -> Causes {
+        Causes { names: Names::of(&list), list, users }
+    }
+
+    /// The entries that name a subject.
+    fn fitting(&self, subject: &str) -> impl Iterator<Item = &Cause> {
+        self.names.fitting(subject).into_iter().map(|at| &self.list[at])
     }
 
     /// The entries, the user's first.
@@ -206,7 +218,7 @@ impl Causes {
 
     /// The entry that names what the evidence is of.
     pub(crate) fn named(&self, layer: Layer, when: When, subject: &str) -> Option<&Cause> {
-        self.list.iter().find(|c| c.explains(layer, when) && !c.names.is_empty() && c.fits(subject))
+        self.fitting(subject).find(|c| c.explains(layer, when))
     }
 
     /// The rank of an entry; 0 of one that is not there.
@@ -217,10 +229,12 @@ impl Causes {
     /// The entry for a cause in the list above the layers: for the first of this evidence one that names what it is of, else
     /// one that asks for no name.
     pub(crate) fn finding(&self, when: &[When], subject: &str) -> Option<&Cause> {
-        let listed = |when: When| self.list.iter().filter(move |c| c.when == when && c.title.is_some());
+        let listed = |when: When| move |c: &&Cause| c.when == when && c.title.is_some();
+        let fitting: Vec<&Cause> = self.fitting(subject).collect();
+        let any = || self.list.iter().filter(|c| c.names.is_empty());
         when.iter()
-            .find_map(|&when| listed(when).find(|c| !c.names.is_empty() && c.fits(subject)))
-            .or_else(|| when.iter().rev().find_map(|&when| listed(when).find(|c| c.names.is_empty())))
+            .find_map(|&when| fitting.iter().copied().find(listed(when)))
+            .or_else(|| when.iter().rev().find_map(|&when| any().find(listed(when))))
     }
 
     /// The entry for evidence: one that names what it is of, else one that asks for no name.
@@ -233,16 +247,6 @@ impl Causes {
 impl Cause {
     fn explains(&self, layer: Layer, when: When) -> bool {
         self.when == when && self.layers.contains(&layer)
-    }
-
-    fn fits(&self, subject: &str) -> bool {
-        let words = || subject.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        self.names.iter().any(|name| match name.strip_suffix('*') {
-            Some(beginning) => {
-                subject.starts_with(beginning) || words().any(|word| word.starts_with(beginning))
-            }
-            None => subject == name || words().any(|word| word == name),
-        })
     }
 
     /// The advice with the names and figures of the evidence.

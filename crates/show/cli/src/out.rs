@@ -123,6 +123,10 @@ pub fn open(page: &Path) -> anyhow::Result<()> {
         say!("ncpu: no display (DISPLAY, WAYLAND_DISPLAY): open the page where there is a browser");
         return Ok(());
     }
+    // A report after a signal is made ahead of other programs; a browser is one of them.
+    if rustix::process::getpriority_process(None).is_ok_and(|nice| nice < 0) {
+        let _ = rustix::process::setpriority_process(None, 0);
+    }
     let opened = Command::new("xdg-open").arg(page).stdin(Stdio::null()).stdout(Stdio::null()).status();
     match opened {
         Ok(status) if status.success() => Ok(()),

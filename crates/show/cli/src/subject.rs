@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -17,7 +18,7 @@ use ncpu_record::{Incomplete, Recording, Sink, Throughput};
 use ncpu_schema::Purpose;
 
 use crate::metric::Measure;
-use crate::observer::Observer;
+use crate::observer::{Observer, go_ahead};
 use crate::out::leave_stdout_to_command;
 use crate::preload_locks::PreloadLocks;
 use crate::sink;
@@ -286,6 +287,10 @@ pub fn observe(
     }
     subject.release()?;
     observer.watch(subject.end(), subject.deadline(), interval, &stop, &mut |t| Ok(sink.table(t)?))?;
+    // Somebody waits for the report, beside programs that may leave it a tenth of a CPU.
+    if stop.load(Ordering::Relaxed) {
+        go_ahead();
+    }
     // After Ctrl-C, which the program has had too, it may still be writing its last words.
     let ended = subject.ended();
     let walked_every = observer.walked_every();

@@ -328,3 +328,29 @@ fn a_job_of_a_script_is_ended_by_kill_int_and_its_command_ignores_it() {
     let mask = u64::from_str_radix(mask.split_whitespace().last().unwrap(), 16).unwrap();
     assert_ne!(mask & (1 << 1), 0, "SIGINT is not ignored: {mask:x}");
 }
+
+#[test]
+fn who_ends_an_observation_does_not_wait_behind_other_programs() {
+    if !root() {
+        return;
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ncpu"));
+    let mut watch =
+        command.args(["watch", "-a"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(watch.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(said.any(|line| line.contains("until Ctrl-C")));
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let pid = rustix::process::Pid::from_child(&watch);
+    let nice = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
+        stat.rsplit(") ").next().unwrap().split(' ').nth(16).unwrap().parse::<i32>().unwrap()
+    };
+    let before = nice();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let mut least = before;
+    while watch.try_wait().unwrap().is_none() {
+        least = least.min(nice());
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert!(before <= -10 || least < before, "nice {before} before SIGTERM, and {least} after it");
+}

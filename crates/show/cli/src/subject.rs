@@ -287,7 +287,7 @@ pub fn observe(
     }
     subject.release()?;
     observer.watch(subject.end(), subject.deadline(), interval, &stop, &mut |t| Ok(sink.table(t)?))?;
-    // Somebody waits for the report, beside programs that may leave it a tenth of a CPU.
+    // The user waits for the report, and other programs may leave it a tenth of a CPU.
     if stop.load(Ordering::Relaxed) {
         go_ahead();
     }

@@ -139,6 +139,42 @@ pub(super) fn is_library(frame: &str) -> bool {
         || is_go_library(frame)
 }
 
+/// Whether a line of an `__init__.py`, as many packages have one, is a function of json or re: those call the library's own files.
+fn is_front(frame: &str, within: Option<&str>) -> bool {
+    // Of json and of re: functions, and the files of what they call.
+    const FRONTS: [(&[&str], &[&str]); 2] = [
+        (&["dumps", "dump", "loads", "load"], &["encoder.py", "decoder.py"]),
+        (
+            &[
+                "compile",
+                "_compile",
+                "match",
+                "fullmatch",
+                "search",
+                "sub",
+                "subn",
+                "split",
+                "findall",
+                "finditer",
+            ],
+            &["_compiler.py", "_parser.py", "__init__.py"],
+        ),
+    ];
+    let parts = |line: &str| -> Option<(String, String)> {
+        let (name, at) = line.rsplit_once(" (")?;
+        Some((name.to_owned(), at.split(':').next()?.to_owned()))
+    };
+    let (Some((name, file)), Some((inner, inner_file))) = (parts(frame), within.and_then(parts)) else {
+        return false;
+    };
+    file == "__init__.py"
+        && FRONTS.iter().any(|(names, files)| {
+            names.contains(&name.as_str())
+                && files.contains(&inner_file.as_str())
+                && (inner_file != "__init__.py" || names.contains(&inner.as_str()))
+        })
+}
+
 /// Whether a function is of Go's standard library: the first part of its package's path has no dot, and it is not `main`.
 fn is_go_library(frame: &str) -> bool {
     const PACKAGES: [&str; 34] = [
@@ -312,7 +348,12 @@ impl Place {
         let own: Vec<&str> = lines.iter().copied().filter(|frame| !begins(frame)).collect();
         let own = if own.is_empty() { lines } else { own };
         // The program's own line says more than that of the library which it calls.
-        let mut inside: Vec<&str> = own.iter().copied().skip_while(|frame| is_library(frame)).collect();
+        let of_library = |at: usize| {
+            let within = at.checked_sub(1).map(|inner| own[inner]);
+            is_library(own[at]) || is_front(own[at], within)
+        };
+        let outside = (0..own.len()).find(|&at| !of_library(at)).unwrap_or(own.len());
+        let mut inside = own[outside..].to_vec();
         inside = if inside.is_empty() { own } else { inside };
         if inside.is_empty() {
             inside = frames.iter().copied().skip_while(|frame| is_between(frame, call)).collect();
@@ -514,6 +555,18 @@ mod tests {
             "malloc ← batch",
             "which call it is says what stands between"
         );
+    }
+
+    #[test]
+    fn the_front_of_a_library_is_known_by_what_it_calls() {
+        let place = |frames: &[&str]| Place::of_frames(frames, "").function().to_owned();
+        let encode = "JSONEncoder.encode (encoder.py:202)";
+        assert_eq!(place(&[encode, "dumps (__init__.py:238)", "send (a.py:3)"]), "send (a.py:3)");
+        let (search, compile) = ("search (__init__.py:176)", "_compile (__init__.py:294)");
+        assert_eq!(place(&["parse (_parser.py:972)", compile, search, "find (a.py:4)"]), "find (a.py:4)");
+        // A program's own package.
+        assert_eq!(place(&["dumps (__init__.py:12)", "send (a.py:3)"]), "dumps (__init__.py:12)");
+        assert_eq!(place(&["row (__init__.py:9)", search, "find (a.py:4)"]), "row (__init__.py:9)");
     }
 
     #[test]

@@ -308,6 +308,11 @@ fn is_between(frame: &str, call: &str) -> bool {
         || frame.starts_with("[unknown")
 }
 
+/// Whether a function in C is a method of Java's own library; what it calls is the library's, too.
+fn is_native_method(frame: &str) -> bool {
+    ["Java_java_", "Java_sun_", "Java_jdk_"].iter().any(|start| frame.starts_with(start))
+}
+
 /// Whether a function is what libraries call a system call by: `__close` of `close`.
 pub(super) fn is_wrapper(frame: &str, call: &str) -> bool {
     let bare = c_name(frame);
@@ -356,7 +361,9 @@ impl Place {
         let mut inside = own[outside..].to_vec();
         inside = if inside.is_empty() { own } else { inside };
         if inside.is_empty() {
-            inside = frames.iter().copied().skip_while(|frame| is_between(frame, call)).collect();
+            let native = frames.iter().rposition(|frame| !call.is_empty() && is_native_method(frame));
+            let called = &frames[native.map_or(0, |at| at + 1)..];
+            inside = called.iter().copied().skip_while(|frame| is_between(frame, call)).collect();
             // Code that a runtime has compiled has no name here, and what called it is not the place.
             let unnamed = inside.first().is_some_and(|frame| *frame == "[anon]");
             inside.retain(|frame| !unnamed && !begins(frame));
@@ -536,6 +543,24 @@ mod tests {
                 &["FileOutputStream.write", "java.io.PrintStream.print", "Job.report"],
                 "write",
                 "FileOutputStream.write ← java.io.PrintStream.print ← Job.report",
+            ),
+            (
+                &[
+                    "__write",
+                    "handleWrite",
+                    "writeBytes",
+                    "Java_java_io_FileOutputStream_writeBytes",
+                    "java.io.FileOutputStream.writeBytes",
+                    "java.io.PrintStream.println",
+                    "Job.report",
+                ],
+                "write",
+                "Job.report",
+            ),
+            (
+                &["__write", "handleWrite", "Java_com_example_Log_add", "com.example.Log.add"],
+                "write",
+                "handleWrite ← Java_com_example_Log_add ← com.example.Log.add",
             ),
         ] {
             assert_eq!(place(frames, call), is);

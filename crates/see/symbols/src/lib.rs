@@ -12,6 +12,7 @@ mod function_name;
 mod functions;
 mod go;
 mod go_waits;
+mod goroutines;
 mod hotspot;
 mod jit;
 mod kernel;
@@ -36,6 +37,7 @@ pub use function_name::parts as name_parts;
 pub use functions::{Function, function_at, functions_named};
 pub use go::go_functions;
 pub use go_waits::go_wait_reasons;
+pub use goroutines::{GoState, Goroutine, goroutine_list, goroutines};
 /// For the fuzz target `java`.
 #[cfg(fuzzing)]
 pub use hotspot::example::fuzz as fuzz_java;

@@ -191,6 +191,19 @@ tables! {
         time "t": Float [Seconds Key], "end of the interval, since the observation began";
     }
 
+    /// Goroutines of Go programs, but for the runtime's own: some were looked at several times a second, as the program's memory
+    /// showed them. Of programs that have their symbols.
+    goroutines {
+        process "process": Text, "name of the process" since 9;
+        pid "pid": Int, "the process" since 9;
+        state "state": Text, "runnable, running, in a system call, or what it waits for, in the runtime's words; looked at: how often, and the time that the other rows stand for" since 9;
+        stack "stack": Text, "where it waits: callers first; empty where it does not" since 9;
+        places "places": Int, "places of the channel that it waits for; null where it waits for none" since 9;
+        count "count": Int [None Count], "how many were seen" since 9;
+        seconds "seconds": Float [Seconds Time], "goroutine-seconds: their mean number times the time; estimated" since 9;
+        time "t": Float [Seconds Key], "end of the interval, since the observation began" since 9;
+    }
+
     /// User locks, and other futexes. Exact, but for locks of Go programs whose waits came too often for a probe at each: those
     /// were counted in short windows, and their number and times are scaled; the times are the least that they can have been.
     user_locks {

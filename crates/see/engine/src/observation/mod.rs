@@ -13,6 +13,7 @@ mod call_locks;
 mod call_results;
 mod corrections;
 mod critical_path;
+mod goroutines;
 mod idle;
 mod interrupts;
 mod lengths;
@@ -58,6 +59,7 @@ use bounds::Names;
 pub(crate) use cadence::Cadence;
 use corrections::Corrections;
 use critical_path::CriticalPath;
+use goroutines::Goroutines;
 use interrupts::Interrupts;
 use locks::LockTables;
 use placement::Placement;
@@ -89,6 +91,8 @@ pub struct Observation {
     places: Places,
     /// `None` where the configuration does not ask for it.
     user_locks: Option<UserLocks>,
+    /// As those, and where idle CPUs are to be explained.
+    goroutines: Option<Goroutines>,
     corrections: Corrections,
     before: Snapshot,
     sleeps: HashMap<u32, u64>,
@@ -179,6 +183,7 @@ impl Observation {
         }
         let target = if let Target::Tree(pid) = config.target { Some(pid) } else { None };
         Ok(Observation {
+            goroutines: (config.explain && user_locks.is_some()).then(Goroutines::default),
             user_locks,
             counters,
             stat: Stat::read(),
@@ -301,6 +306,9 @@ impl Observation {
             }
             if let Some(locks) = &mut self.user_locks {
                 locks.look(&mut self.engine, now);
+                if let Some(goroutines) = &mut self.goroutines {
+                    goroutines.look(locks, now);
+                }
             }
             self.trace_flush_calls();
             let Observation { engine, symbols, notes, .. } = &mut *self;
@@ -317,6 +325,7 @@ impl Observation {
             // Once in a while the ring must be emptied even if nobody wakes us.
             let until = cadence.until(deadline).min(now + Duration::from_millis(100));
             let until = self.user_locks.as_ref().and_then(UserLocks::next).map_or(until, |at| until.min(at));
+            let until = self.goroutines.as_ref().and_then(Goroutines::next).map_or(until, |at| until.min(at));
             let until = self.engine.next_calls().map_or(until, |at| until.min(at));
             let until = self.engine.next_contentions().map_or(until, |at| until.min(at));
             let until = self.engine.next_switches().map_or(until, |at| until.min(at));

@@ -120,12 +120,24 @@ impl Observation {
         let times = std::mem::take(&mut counted.times);
         let lengths = std::mem::take(&mut counted.lengths);
         let answered = std::mem::take(&mut counted.served);
-        let Observation { engine, symbols, samples, locks, process_names, thread_names, user_locks, .. } =
-            self;
+        let Observation {
+            engine,
+            symbols,
+            samples,
+            locks,
+            process_names,
+            thread_names,
+            user_locks,
+            goroutines,
+            ..
+        } = self;
         let process = |tgid| process_names.of(tgid).map(String::from);
         let mut tables = Vec::from(locks.tables(t, counted, symbols, process_names, thread_names));
         if let Some(time) = &mut self.thread_time {
             tables.push(time.table(t, &times, locks, symbols, process_names, thread_names));
+        }
+        if let (Some(goroutines), Some(found)) = (goroutines, &*user_locks) {
+            tables.push(goroutines.table(t, found, symbols, process_names));
         }
         let functions = engine.functions();
         let mut names = served::Names {

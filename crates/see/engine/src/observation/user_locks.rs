@@ -18,7 +18,7 @@ use crate::bpf_support::namespace;
 use crate::engine::Engine;
 use crate::program::{Target, processes};
 use ncpu_files::reader::{Source, Whose};
-use ncpu_symbols::{Sections, code_files, go_wait_reasons};
+use ncpu_symbols::{Sections, code_files, go_wait_reasons, goroutine_list};
 
 /// How long after it was met a process is looked at, milliseconds.
 const AFTER: [u64; 7] = [0, 2, 10, 50, 200, 1000, 4000];
@@ -34,6 +34,14 @@ const MAX_WAITING: usize = 4096;
 /// Files remembered; then all are forgotten but for those that are attached to, and looked into again when they are met.
 const MAX_FILES: usize = 1 << 15;
 
+/// A program of Go.
+struct Go {
+    /// The reasons for which goroutines wait.
+    reasons: Vec<String>,
+    /// Where it has the list of its goroutines.
+    list: Option<u64>,
+}
+
 /// Which files were looked into, and which processes are to be looked at.
 #[derive(Default)]
 pub(super) struct UserLocks {
@@ -43,9 +51,9 @@ pub(super) struct UserLocks {
     attached: HashSet<(u64, u64)>,
     /// Looks in vain at processes of a program, by its device and inode.
     vain: HashMap<(u64, u64), u32>,
-    /// Programs of Go, by device and inode, with the reasons for which goroutines wait, and their processes.
-    go: HashMap<(u64, u64), Arc<[String]>>,
-    goes: HashMap<u32, Arc<[String]>>,
+    /// Programs of Go, by device and inode, and their processes.
+    go: HashMap<(u64, u64), Arc<Go>>,
+    goes: HashMap<u32, Arc<Go>>,
     waiting: Vec<(Instant, u32, usize)>,
     known: HashSet<u32>,
     /// The process of the last repeated look.
@@ -160,7 +168,12 @@ impl UserLocks {
 
     /// The reasons for which goroutines wait, by their numbers, if a process runs a program of Go, as far as it has been looked at.
     pub fn go_wait_reasons(&self, pid: u32) -> Option<&[String]> {
-        self.goes.get(&pid).map(|reasons| &reasons[..])
+        self.goes.get(&pid).map(|go| &go.reasons[..])
+    }
+
+    /// Processes that run programs of Go, and where these have the lists of their goroutines.
+    pub fn goroutine_lists(&self) -> Vec<(u32, u64)> {
+        self.goes.iter().filter_map(|(pid, go)| Some((*pid, go.list?))).collect()
     }
 
     /// Files that could not be traced, a line each.
@@ -197,11 +210,11 @@ impl UserLocks {
             // Where mappings tell another identity than files do (overlays, btrfs), both are known now.
             self.files.insert(identity);
         }
-        if let Some(reasons) = runs.and_then(|program| self.go.get(&program)).cloned() {
+        if let Some(go) = runs.and_then(|program| self.go.get(&program)).cloned() {
             if self.goes.len() >= MAX_FILES {
                 self.goes.clear();
             }
-            if self.goes.insert(pid, reasons).is_none() {
+            if self.goes.insert(pid, go).is_none() {
                 engine.tell_go(pid);
             }
         }
@@ -218,7 +231,8 @@ impl UserLocks {
             if self.go.len() >= MAX_FILES {
                 self.go.clear();
             }
-            self.go.insert(identity, go_wait_reasons(file).into());
+            let go = Go { reasons: go_wait_reasons(file), list: goroutine_list(file) };
+            self.go.insert(identity, go.into());
         }
         let path = fs::read_link(mapping).unwrap_or_else(|_| mapping.into());
         match engine.trace_file(file, &path, program) {

@@ -151,6 +151,7 @@ whens! {
     ExpiredWaits = "expired-waits" [function, process, place] named "the function": "waits with a time limit take a hundredth of the capacity or more and three twentieths of the process's time on CPU, and 100 us of CPU time or more for each time that they slept",
     TimerReads = "timer-reads" [call, process, place, each, rate, threads] named "the call": "500 reads a second or more wait for a timer",
     Traced = "traced" [process, tracer, place, rate, each] named "the process": "threads stop for a tracer 200 times a second or more",
+    Goroutines = "goroutines" [site, from, waiting, goroutines, what] named "the function that waits": "at one place of the code 40 % of the goroutines of a kind stand: to send to a channel, to get a place in a pool of a library, or to receive from a channel with a holder for each place",
     Pool = "pool" [site, place, waiting, threads, size] named "the function": "threads wait in one place for what threads of their own kind give back, more than one of them on average",
     FullPool = "full-pool" [pool, process, place, size] named "the pool": "threads of a known pool wait for work for less than a fifth of their time, while CPUs idle",
     ThreadSetting = "thread-setting" [name, value, process, cpus] named "the variable": "a process uses all CPUs that a variable of its environment allows, fewer than the machine has, while CPUs idle",

@@ -16,6 +16,7 @@ mod connections;
 mod devices;
 mod event_loops;
 mod expired;
+mod goroutines;
 mod hot;
 mod kernel_locks;
 mod late;
@@ -69,7 +70,7 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 24] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 25] = [
     tracers::claims,
     pools::claims,
     begun::claims,
@@ -93,6 +94,7 @@ const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 24] = [
     unoptimized::claims,
     scans::claims,
     event_loops::claims,
+    goroutines::claims,
     sorts::claims,
 ];
 

@@ -1,0 +1,184 @@
+//! Goroutines that wait for a place: of a channel that bounds how many work at once, or of a library's pool.
+
+use std::collections::{BTreeMap, HashSet};
+
+use ncpu_schema::{Layer, goroutines};
+
+use super::claim::{Claim, Kind, Source};
+use super::names::short;
+use super::places::begins;
+use super::view::View;
+use crate::causes::When;
+
+/// The part of the capacity that the CPUs leave from which more goroutines could have used them.
+const LEFT: f64 = 0.05;
+
+/// Goroutines that wait at least, on average, and the part of their kind that they are.
+const WAIT: f64 = 2.0;
+const MOST: f64 = 0.4;
+
+/// The difference allowed between the holders and the places of a channel.
+const OFF: f64 = 0.25;
+
+/// The state in rows that say how often was looked, and for what time that stands.
+const LOOKED: &str = "looked at";
+
+/// Sightings of waiting goroutines from which their number is known.
+const SEEN: u64 = 30;
+
+/// Functions of libraries that wait for a place in a pool, or for a weight.
+const POOLS: [&str; 7] = [
+    "database/sql.(*DB).conn",
+    "golang.org/x/sync/semaphore.(*Weighted).Acquire",
+    "golang.org/x/sync/errgroup.(*Group).Go",
+    "github.com/jackc/puddle/v2.(*Pool",
+    "github.com/redis/go-redis/v9/internal/pool.(*ConnPool).waitTurn",
+    "github.com/gomodule/redigo/redis.(*Pool).waitVacantConn",
+    "go.mongodb.org/mongo-driver/x/mongo/driver/topology.(*pool).checkOut",
+];
+
+/// Functions in which threads turn from one goroutine to another.
+const TURNS: [&str; 7] = [
+    "runtime.schedule",
+    "runtime.park_m",
+    "runtime.chansend",
+    "runtime.chanrecv",
+    "runtime.selectgo",
+    "runtime.goready",
+    "runtime.ready",
+];
+
+/// Goroutines that were seen in one state.
+struct Seen<'a> {
+    process: &'a str,
+    state: &'a str,
+    /// Functions of the program, innermost first.
+    chain: Vec<&'a str>,
+    places: Option<u64>,
+    count: u64,
+    seconds: f64,
+}
+
+impl<'a> Seen<'a> {
+    /// The function that it began with.
+    fn root(&self) -> Option<&'a str> {
+        self.chain.last().copied()
+    }
+}
+
+pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
+    let left = view.idle() + view.seconds(Layer::Others);
+    match goroutines::Reader::open(view.context.recording) {
+        Ok(Some(t)) if left >= LEFT * view.capacity() => claim(view, &seen(&t)).into_iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn seen<'a>(t: &goroutines::Reader<'a>) -> Vec<Seen<'a>> {
+    let of_runtime = |f: &&str| ["runtime.", "sync.", "internal/sync."].iter().any(|of| f.starts_with(of));
+    t.rows()
+        .map(|row| Seen {
+            process: t.process.get(row).unwrap_or(""),
+            state: t.state.get(row).unwrap_or(""),
+            chain: t
+                .stack
+                .get(row)
+                .unwrap_or("")
+                .split(';')
+                .rev()
+                .filter(|f| !f.is_empty() && !of_runtime(f) && !begins(f))
+                .collect(),
+            places: t.places.get(row),
+            count: t.count.get(row).unwrap_or(0),
+            seconds: t.seconds.get(row).unwrap_or(0.0),
+        })
+        .collect()
+}
+
+/// The place where most goroutines wait, if what they wait for is what others of their kind hold, or have to take.
+fn claim(view: &View<'_>, seen: &[Seen<'_>]) -> Option<Claim> {
+    // The time that the sightings stand for, by process.
+    let mut covered: BTreeMap<&str, f64> = BTreeMap::new();
+    for g in seen.iter().filter(|g| g.state == LOOKED) {
+        *covered.entry(g.process).or_default() += g.seconds;
+    }
+    let mut sites: BTreeMap<(&str, &str, &str), Vec<&Seen<'_>>> = BTreeMap::new();
+    for g in seen {
+        let pool = g.chain.iter().copied().find(|f| POOLS.iter().any(|pool| f.starts_with(pool)));
+        let site = match (pool, g.state) {
+            (Some(pool), "select" | "chan receive" | "chan send") => pool,
+            (None, "chan receive" | "chan send") => match g.chain.first() {
+                Some(site) => site,
+                None => continue,
+            },
+            _ => continue,
+        };
+        sites.entry((g.process, g.state, site)).or_default().push(g);
+    }
+    let seconds = |of: &[&Seen<'_>]| of.iter().map(|g| g.seconds).sum::<f64>();
+    let most = sites.into_iter().filter_map(|((process, state, site), waits)| {
+        let elapsed = covered.get(process).copied().filter(|time| *time > 0.0)?;
+        let waiting = seconds(&waits) / elapsed;
+        if waiting < WAIT || waits.iter().map(|g| g.count).sum::<u64>() < SEEN {
+            return None;
+        }
+        let roots: HashSet<_> = waits.iter().filter_map(|g| g.root()).collect();
+        let kind =
+            seen.iter().filter(|g| g.process == process && g.root().is_some_and(|r| roots.contains(r)));
+        let all = kind.clone().map(|g| g.seconds).sum::<f64>() / elapsed;
+        let caller = caller(&waits, site);
+        let holds = |g: &&Seen<'_>| !g.chain.contains(&site) && caller.is_some_and(|c| g.chain.contains(&c));
+        let holding = kind.filter(holds).map(|g| g.seconds).sum::<f64>() / elapsed;
+        let places = waits.iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds))?.places;
+        let pool = POOLS.iter().any(|pool| site.starts_with(pool));
+        // Idle workers wait for work in a channel as well; of what these wait for, each place of the channel has a holder.
+        let held = |places: u64| (holding - places as f64).abs() <= OFF.max(OFF * places as f64);
+        let counts = pool || state == "chan send" || places.is_some_and(|n| n > 0 && held(n));
+        (counts && waiting >= MOST * all)
+            .then_some((waiting, all, places, process, state, site, caller, waits))
+    });
+    let (waiting, all, places, process, state, site, caller, waits) =
+        most.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let what = match (places, state) {
+        _ if POOLS.iter().any(|pool| site.starts_with(pool)) => "a place in a pool".into(),
+        (Some(1..), "chan send") => format!("room in a channel of {}", places_of(places)),
+        (_, "chan send") => "a goroutine that receives from a channel".into(),
+        _ => format!("what a channel of {} holds", places_of(places)),
+    };
+    let from = caller.map_or_else(String::new, |c| format!(", called by {}", short(c)));
+    let mut claim = Claim::new(Kind::Pool, [When::Goroutines], site)
+        .with("site", short(site))
+        .with("from", from)
+        .with("waiting", format!("{waiting:.0}"))
+        .with("goroutines", format!("{:.0}", all.max(waiting)))
+        .with("what", what);
+    claim.key = format!("goroutines {site}");
+    claim.waited = Some(seconds(&waits));
+    let part = (waiting / all.max(waiting)).min(1.0);
+    for layer in [Layer::Serial, Layer::Idle, Layer::LockOrSerial] {
+        claim.ask(Source::Layer(layer), part * view.beside_stacks(layer), "CPUs idle for it");
+    }
+    for (at, sample) in view.samples.iter().enumerate() {
+        if sample.process == process && sample.user.iter().any(|f| TURNS.contains(f)) {
+            claim.ask(Source::Sample(at), sample.seconds, "parking goroutines and looking for others");
+        }
+    }
+    let longest = waits.iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds))?;
+    let chain: Vec<String> = longest.chain.iter().take(3).map(|f| short(f)).collect();
+    claim.line("waits in", chain.join(" ← "));
+    Some(claim)
+}
+
+fn places_of(places: Option<u64>) -> String {
+    match places {
+        Some(1) => "one place".into(),
+        places => format!("{} places", places.unwrap_or(0)),
+    }
+}
+
+/// The function that most of the waiting goroutines come from.
+fn caller<'a>(waits: &[&Seen<'a>], site: &str) -> Option<&'a str> {
+    let longest = waits.iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds))?;
+    let at = longest.chain.iter().position(|f| *f == site)?;
+    longest.chain.get(at + 1).copied()
+}

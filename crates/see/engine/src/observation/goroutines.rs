@@ -15,9 +15,13 @@ use super::user_locks::UserLocks;
 use crate::bpf_support::namespace::process_dir;
 use crate::names::{Symbols, fold};
 
-/// Time between two looks at least, and as a multiple of what the last one took: a third of a percent of a CPU.
+/// Time between two looks at least; and as a multiple of what the last one took, on one CPU: 0.17 % of the capacity. More often at
+/// first, since short programs end soon: after a quarter of the time since the first look.
 const EACH: Duration = Duration::from_millis(100);
-const MULTIPLE: u32 = 300;
+const MULTIPLE: u32 = 600;
+const AT_FIRST: u32 = 4;
+/// CPUs beyond these give no more looks.
+const MAX_CPUS: u32 = 30;
 /// Processes that are looked at in turn, and goroutines of one in a look.
 const PROCESSES: usize = 4;
 const GOROUTINES: u64 = 32;
@@ -27,21 +31,36 @@ const MAX_PLACES: usize = 1024;
 /// Process, state, where, and places of the channel.
 type Key = (u32, GoState, Vec<u64>, Option<u64>);
 
+/// Looks at a process.
+struct Looks {
+    count: u32,
+    /// The seconds that they stand for, each those since the look before.
+    seconds: f64,
+    since: f64,
+}
+
 /// Looks at goroutines, and what they have shown since the last table.
 #[derive(Default)]
 pub(super) struct Goroutines {
     next: Option<Instant>,
+    first: Option<Instant>,
     /// By process, when it was last looked at, and the number of the goroutine to begin with.
     looked: HashMap<u32, (Instant, u64)>,
-    /// How many were seen, and of how many in all.
+    /// How many were seen, and of how many in all, times the seconds since the look before.
     seen: HashMap<Key, (u64, f64)>,
-    /// By process, how often it was looked at, and since when this is what is known of it.
-    looks: HashMap<u32, (u32, f64)>,
+    /// By process, what is known since when.
+    looks: HashMap<u32, Looks>,
     /// When the last table was made.
     told: f64,
+    cpus: u32,
 }
 
 impl Goroutines {
+    /// On a machine with this number of CPUs.
+    pub fn new(cpus: u32) -> Goroutines {
+        Goroutines { cpus, ..Goroutines::default() }
+    }
+
     /// When they are to be looked at again, if any process has some.
     pub fn next(&self) -> Option<Instant> {
         self.next
@@ -58,6 +77,7 @@ impl Goroutines {
             self.looked.clear();
             return;
         }
+        let first = *self.first.get_or_insert(now);
         let began = Instant::now();
         self.looked.retain(|pid, _| lists.iter().any(|(of, _)| of == pid));
         // The processes with the oldest looks.
@@ -65,24 +85,29 @@ impl Goroutines {
             lists.iter().map(|&(pid, list)| (self.looked.get(&pid).map(|l| l.0), pid, list)).collect();
         due.sort_unstable();
         for (_, pid, list) in due.into_iter().take(PROCESSES) {
-            let from = self.looked.get(&pid).map_or(0, |looked| looked.1);
+            let (before, from) =
+                self.looked.get(&pid).copied().map_or((None, 0), |(at, from)| (Some(at), from));
+            let seconds = before.map_or(EACH, |at| now - at).as_secs_f64();
             let dir = process_dir(pid);
             let memory = Source::of_proc(&dir.join("mem"), Whose::process(&dir, pid));
             let found = memory.ok().and_then(|m| ncpu_symbols::goroutines(&m, list, from, GOROUTINES));
             self.looked.insert(pid, (now, from + GOROUTINES));
             let Some((all, found)) = found else { continue };
             let each = all as f64 / GOROUTINES.min(all) as f64;
-            self.looks.entry(pid).or_insert((0, self.told)).0 += 1;
+            let looks = self.looks.entry(pid).or_insert(Looks { count: 0, seconds: 0.0, since: self.told });
+            looks.count += 1;
+            looks.seconds += seconds;
             for g in found {
                 let key = (pid, g.state, g.frames, g.places);
                 if self.seen.len() < MAX_PLACES || self.seen.contains_key(&key) {
                     let (count, number) = self.seen.entry(key).or_default();
                     *count += 1;
-                    *number += each;
+                    *number += each * seconds;
                 }
             }
         }
-        self.next = Some(now + EACH.max(began.elapsed() * MULTIPLE));
+        let seldom = began.elapsed() * MULTIPLE / self.cpus.clamp(1, MAX_CPUS);
+        self.next = Some(now + EACH.max(seldom.min((now - first) / AT_FIRST)));
     }
 
     /// Table `goroutines`: what was seen since the last one.
@@ -90,8 +115,8 @@ impl Goroutines {
         type Row = (u32, String, String, Option<u64>);
         let mut sums: HashMap<Row, (u64, f64)> = HashMap::new();
         for ((pid, state, frames, places), (count, number)) in std::mem::take(&mut self.seen) {
-            let (looks, since) = self.looks.get(&pid).copied().unwrap_or((1, t));
-            let seconds = number / f64::from(looks.max(1)) * (t - since);
+            let Some(looks) = self.looks.get(&pid).filter(|looks| looks.count > 0) else { continue };
+            let seconds = number / looks.seconds * (t - looks.since);
             let state = match state {
                 GoState::Runnable => "runnable",
                 GoState::Running => "running",
@@ -110,11 +135,14 @@ impl Goroutines {
             sum.0 += count;
             sum.1 += seconds;
         }
-        for (&pid, &(looks, since)) in self.looks.iter().filter(|(_, (looks, _))| *looks > 0) {
-            sums.insert((pid, "looked at".into(), String::new(), None), (looks.into(), t - since));
-        }
-        self.looks.retain(|pid, _| self.looked.contains_key(pid));
-        self.looks.values_mut().filter(|(looks, _)| *looks > 0).for_each(|looks| *looks = (0, t));
+        self.looks.retain(|pid, looks| {
+            if looks.count > 0 {
+                let row = (pid.to_owned(), "looked at".into(), String::new(), None);
+                sums.insert(row, (looks.count.into(), t - looks.since));
+                *looks = Looks { count: 0, seconds: 0.0, since: t };
+            }
+            self.looked.contains_key(pid)
+        });
         self.told = t;
         let mut sums: Vec<_> = sums.into_iter().collect();
         sums.sort_by(|a, b| a.0.cmp(&b.0));

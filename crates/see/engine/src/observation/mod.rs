@@ -183,7 +183,8 @@ impl Observation {
         }
         let target = if let Target::Tree(pid) = config.target { Some(pid) } else { None };
         Ok(Observation {
-            goroutines: (config.explain && user_locks.is_some()).then(Goroutines::default),
+            goroutines: (config.explain && user_locks.is_some())
+                .then(|| Goroutines::new(std::thread::available_parallelism().map_or(1, |n| n.get() as u32))),
             user_locks,
             counters,
             stat: Stat::read(),

@@ -124,7 +124,9 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
         let of_process = view.on_cpu(process);
         // One sample or two on the way in are there by chance.
         let met: u64 = taken.entry.iter().map(|&at| view.samples[at].samples).sum();
-        let short = taken.at_entry >= SHORT * taken.seconds && met >= 3;
+        let tiny =
+            MOVES.contains(call) && calls.results.get(&(*process, *call)).is_some_and(Results::are_tiny);
+        let short = tiny || taken.at_entry >= SHORT * taken.seconds && met >= 3;
         let ready = READY.contains(call);
         let mut functions = Most::default();
         for &at in taken.inside.iter() {

@@ -588,7 +588,7 @@ impl<B: Bench> Search<'_, B> {
         let verdict = match ratio {
             None => "no figure".to_string(),
             Some(r) if r.interval.is_some_and(|i| i.0 > 1.0) && r.value >= least => KEPT.into(),
-            // By as much as a gain must be: the interval alone calls one of twenty remedies without any effect slower or faster.
+            // At least as large as a gain must be: by the interval alone 5 % of remedies without any effect are slower or faster.
             Some(r) if r.interval.is_some_and(|i| i.1 < 1.0) && r.value <= 1.0 / least => "slower".into(),
             Some(r) if r.value >= least => "not beyond noise".into(),
             Some(_) => "no gain".into(),

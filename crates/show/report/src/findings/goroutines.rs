@@ -104,7 +104,7 @@ fn claim(view: &View<'_>, seen: &[Seen<'_>]) -> Option<Claim> {
     }
     let mut sites: BTreeMap<(&str, &str, &str), Vec<&Seen<'_>>> = BTreeMap::new();
     for g in seen {
-        let pool = g.chain.iter().copied().find(|f| POOLS.iter().any(|pool| f.starts_with(pool)));
+        let pool = g.chain.iter().copied().find(|f| is_pool(f));
         let site = match (pool, g.state) {
             (Some(pool), "select" | "chan receive" | "chan send") => pool,
             (None, "chan receive" | "chan send") => match g.chain.first() {
@@ -129,18 +129,17 @@ fn claim(view: &View<'_>, seen: &[Seen<'_>]) -> Option<Claim> {
         let caller = caller(&waits, site);
         let holds = |g: &&Seen<'_>| !g.chain.contains(&site) && caller.is_some_and(|c| g.chain.contains(&c));
         let holding = kind.filter(holds).map(|g| g.seconds).sum::<f64>() / elapsed;
-        let places = waits.iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds))?.places;
-        let pool = POOLS.iter().any(|pool| site.starts_with(pool));
+        let places = longest(&waits)?.places;
         // Idle workers wait for work in a channel as well; of what these wait for, each place of the channel has a holder.
         let held = |places: u64| (holding - places as f64).abs() <= OFF.max(OFF * places as f64);
-        let counts = pool || state == "chan send" || places.is_some_and(|n| n > 0 && held(n));
+        let counts = is_pool(site) || state == "chan send" || places.is_some_and(|n| n > 0 && held(n));
         (counts && waiting >= MOST * all)
             .then_some((waiting, all, places, process, state, site, caller, waits))
     });
     let (waiting, all, places, process, state, site, caller, waits) =
         most.max_by(|a, b| a.0.total_cmp(&b.0))?;
     let what = match (places, state) {
-        _ if POOLS.iter().any(|pool| site.starts_with(pool)) => "a place in a pool".into(),
+        _ if is_pool(site) => "a place in a pool".into(),
         (Some(1..), "chan send") => format!("room in a channel of {}", places_of(places)),
         (_, "chan send") => "a goroutine that receives from a channel".into(),
         _ => format!("what a channel of {} holds", places_of(places)),
@@ -163,10 +162,19 @@ fn claim(view: &View<'_>, seen: &[Seen<'_>]) -> Option<Claim> {
             claim.ask(Source::Sample(at), sample.seconds, "parking goroutines and looking for others");
         }
     }
-    let longest = waits.iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds))?;
-    let chain: Vec<String> = longest.chain.iter().take(3).map(|f| short(f)).collect();
+    let chain: Vec<String> = longest(&waits)?.chain.iter().take(3).map(|f| short(f)).collect();
     claim.line("waits in", chain.join(" ← "));
     Some(claim)
+}
+
+/// Whether a function waits for a place in a library's pool.
+fn is_pool(function: &str) -> bool {
+    POOLS.iter().any(|pool| function.starts_with(pool))
+}
+
+/// Those with most of the time.
+fn longest<'a, 'b>(waits: &[&'b Seen<'a>]) -> Option<&'b Seen<'a>> {
+    waits.iter().copied().max_by(|a, b| a.seconds.total_cmp(&b.seconds))
 }
 
 fn places_of(places: Option<u64>) -> String {
@@ -178,7 +186,7 @@ fn places_of(places: Option<u64>) -> String {
 
 /// The function that most of the waiting goroutines come from.
 fn caller<'a>(waits: &[&Seen<'a>], site: &str) -> Option<&'a str> {
-    let longest = waits.iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds))?;
+    let longest = longest(waits)?;
     let at = longest.chain.iter().position(|f| *f == site)?;
     longest.chain.get(at + 1).copied()
 }

@@ -13,6 +13,12 @@ pub(super) fn is_line(frame: &str) -> bool {
         && frame.rsplit_once(" (").is_some_and(|(_, at)| at.contains(':') && at.contains('.'))
 }
 
+/// The function and the file of a line of a script.
+fn name_and_file(line: &str) -> Option<(&str, &str)> {
+    let (name, at) = line.rsplit_once(" (")?;
+    Some((name, at.split(':').next()?))
+}
+
 /// Whether a function only begins threads and programs.
 pub(super) fn begins(frame: &str) -> bool {
     const BEGINS: [&str; 13] = [
@@ -130,7 +136,7 @@ pub(super) fn is_library(frame: &str) -> bool {
         "bool std::",
     ];
     if is_line(frame) {
-        let file = frame.rsplit_once('(').map_or("", |(_, at)| at.split(':').next().unwrap_or(""));
+        let file = name_and_file(frame).map_or("", |(_, file)| file);
         return PYTHON.contains(&file) || file.starts_with("<frozen") || file.starts_with("node:");
     }
     let bare = frame.trim_start_matches(['<', '&']);
@@ -139,7 +145,7 @@ pub(super) fn is_library(frame: &str) -> bool {
         || is_go_library(frame)
 }
 
-/// Whether a line of an `__init__.py`, as many packages have one, is a function of json or re: those call the library's own files.
+/// Whether a line of `__init__.py` is a function of json or re, and not of another package: it calls the library's own files.
 fn is_front(frame: &str, within: Option<&str>) -> bool {
     // Of json and of re: functions, and the files of what they call.
     const FRONTS: [(&[&str], &[&str]); 2] = [
@@ -160,18 +166,16 @@ fn is_front(frame: &str, within: Option<&str>) -> bool {
             &["_compiler.py", "_parser.py", "__init__.py"],
         ),
     ];
-    let parts = |line: &str| -> Option<(String, String)> {
-        let (name, at) = line.rsplit_once(" (")?;
-        Some((name.to_owned(), at.split(':').next()?.to_owned()))
-    };
-    let (Some((name, file)), Some((inner, inner_file))) = (parts(frame), within.and_then(parts)) else {
+    let (Some((name, file)), Some((inner, inner_file))) =
+        (name_and_file(frame), within.and_then(name_and_file))
+    else {
         return false;
     };
     file == "__init__.py"
         && FRONTS.iter().any(|(names, files)| {
-            names.contains(&name.as_str())
-                && files.contains(&inner_file.as_str())
-                && (inner_file != "__init__.py" || names.contains(&inner.as_str()))
+            names.contains(&name)
+                && files.contains(&inner_file)
+                && (inner_file != "__init__.py" || names.contains(&inner))
         })
 }
 

@@ -86,6 +86,8 @@ pub struct Budget {
     share: f64,
     /// ns that the group may take beyond its limit; nothing before the first look.
     credit: Option<f64>,
+    /// ns that it may take beyond its limit at first, and not again.
+    first: f64,
     /// The most of `share` from when the group was thinned out.
     most: f64,
 }
@@ -93,13 +95,24 @@ pub struct Budget {
 impl Budget {
     /// Of a group that has just been attached.
     pub fn new(probes: Probes) -> Budget {
-        Budget { probes, share: if probes == Probes::Off { 0.0 } else { 1.0 }, credit: None, most: 1.0 }
+        Budget {
+            probes,
+            share: if probes == Probes::Off { 0.0 } else { 1.0 },
+            credit: None,
+            first: 0.0,
+            most: 1.0,
+        }
     }
 
     /// Once thinned out, the group is on for at most this share of the time, however seldom it is hit then. For probes that may stop
     /// a program: threads that stand still hit nothing.
     pub fn at_most(self, most: f64) -> Budget {
         Budget { most, ..self }
+    }
+
+    /// That may take `ns` more at first.
+    pub fn saved(self, ns: f64) -> Budget {
+        Budget { first: ns, ..self }
     }
 
     /// The share of the time for which the group is on: 1 is always.
@@ -113,7 +126,11 @@ impl Budget {
         if self.probes != Probes::Auto || look.on <= 0.0 || look.elapsed <= 0.0 {
             return self.share;
         }
-        let (limit, always) = (look.limit(), look.always());
+        let limit = look.limit();
+        let forgiven = (look.took - limit).clamp(0.0, self.first);
+        self.first -= forgiven;
+        let look = Look { took: look.took - forgiven, ..*look };
+        let always = look.always();
         let per_ns = limit / look.elapsed;
         let credit = self.credit.unwrap_or(per_ns * AT_FIRST) + limit - look.took;
         let credit = credit.min(per_ns * SAVED);
@@ -250,6 +267,17 @@ mod tests {
     }
 
     #[test]
+    fn what_a_start_takes_is_forgiven_however_little_it_runs() {
+        let rare = |took: f64| Look { ran: 0.5e6, ..busy(took) };
+        let mut budget = Budget::new(Probes::Auto).saved(3e6);
+        for took in [1e6, 2e6] {
+            assert_eq!(budget.look(&rare(took)), 1.0);
+        }
+        assert!(budget.look(&rare(3e6)) < 1.0, "and no more of it");
+        assert!(Budget::new(Probes::Auto).look(&rare(2e6)) < 1.0);
+    }
+
+    #[test]
     fn half_of_the_limit_is_needed_to_come_back() {
         let mut budget = Budget::new(Probes::Auto);
         budget.look(&busy(12e6));
@@ -338,7 +366,7 @@ mod tests {
         /// More hits never give a larger share.
         #[test]
         fn more_hits_never_pay(took in 0.0f64..1e9, more in 0.0f64..1e9, share in 0.001f64..1.0) {
-            let start = Budget { probes: Probes::Auto, share, credit: None, most: 1.0 };
+            let start = Budget { probes: Probes::Auto, share, credit: None, first: 0.0, most: 1.0 };
             let (mut one, mut other) = (start, start);
             prop_assert!(one.look(&busy(took)) >= other.look(&busy(took + more)));
         }

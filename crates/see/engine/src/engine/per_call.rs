@@ -18,6 +18,11 @@ const ALL_CALLS: usize = 5;
 const BUSY: Duration = Duration::from_millis(10);
 /// ns that a call and a fault are taken to cost where it could not be measured.
 const UNKNOWN: [f64; 2] = [300.0, 600.0];
+/// A measured cost is taken for no less than this part of that: where other programs disturbed the process that was measured most
+/// while nothing was traced, tracing seems to cost nothing.
+const LEAST: f64 = 0.25;
+/// ns that the probes may take beyond their limit at first: a program that is started maps its libraries and touches them, once.
+const STARTS: f64 = 3e6;
 /// ns that a call of another program costs: its way is longer, and the programs end at once.
 const OTHERS: f64 = 100.0;
 
@@ -50,7 +55,7 @@ impl PerCall {
         PerCall {
             links,
             hits,
-            budgets: [Budget::new(probes); 2],
+            budgets: [Budget::new(probes).saved(STARTS); 2],
             next: now,
             at: now,
             seen: Seen::default(),
@@ -77,7 +82,8 @@ impl PerCall {
         let seen = self.seen(slots);
         let was = std::mem::replace(&mut self.seen, seen);
         let elapsed = now.saturating_duration_since(std::mem::replace(&mut self.at, now)).as_nanos() as f64;
-        let cost = costs.map_or(UNKNOWN, |c| [c.call.all().max(0.0), c.fault.all().max(0.0)]);
+        let cost = costs
+            .map_or(UNKNOWN, |c| std::array::from_fn(|i| [c.call, c.fault][i].all().max(LEAST * UNKNOWN[i])));
         let [calls, faults, all, ran] = [
             seen.calls - was.calls,
             seen.faults - was.faults,

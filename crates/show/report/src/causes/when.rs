@@ -113,6 +113,7 @@ whens! {
     SortKeys = "sort-keys" [process, place, function] named "the process": "a quarter of a process's time on CPU or more is sorts of a library, and three twentieths of these or more make memory or give it back, below the sort",
     FilledByMalloc = "filled-by-malloc" [process, place] named "the process": "a twentieth of a process's time on CPU or more is memory filled by glibc's malloc and free",
     BlockedLoop = "blocked-loop" [call, process, place, each, rate, function, library] named "the event loop": "callbacks of an event loop wait a fifth of the time or more, five times a second or more, in a call that is not the loop's own",
+    LoopSpins = "loop-spins" [process, place, library] named "the event loop": "three tenths of a process's time on CPU or more are an event loop's own, and a thirtieth or more a task that lets go without a time to wait",
     Unoptimized = "unoptimized" [language, process, place, function] named "the language": "a twelfth of a process's user code or more is calls of functions that any optimization puts in place: indexing, moving and iterating of C++ and Rust",
     TableScan = "table-scan" [database, process, place] named "the database": "three tenths of a process's time on CPU or more is a database that reads row after row of a table, and hardly sends, sorts, sums or stores any",
     BulkMemory = "bulk-memory" [function, process, place] named "the function": "three tenths of the program's time on CPU or more are user code of a function that the entry names, what it calls left out",

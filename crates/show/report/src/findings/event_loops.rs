@@ -2,15 +2,23 @@
 
 use std::collections::HashMap;
 
-use super::claim::{Claim, Kind};
+use super::claim::{Claim, Kind, Source};
 use super::late::Sum;
 use super::libraries::begins_with;
+use super::places::{Most, Place, is_library, is_line};
 use super::system_calls::call_in;
 use super::view::{Slept, View};
 use crate::causes::When;
 
 /// Waits a second that are a pattern and not a few.
 const OFTEN: f64 = 5.0;
+
+/// The part of a process's time on CPU that a loop's own code has where it does nothing else, and the one in which tasks let go.
+const OWN: f64 = 0.3;
+const AT_ONCE: f64 = 1.0 / 30.0;
+
+/// The part of capacity that such a process has.
+const LEAST: f64 = 0.05;
 
 /// A library's event loop, and the functions of it that have callbacks run. It waits for events in others.
 struct Loop {
@@ -109,10 +117,79 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
         }
     }
     let large = of.into_iter().filter(|(_, sum)| sum.is_large(view) && sum.is_often(view, OFTEN));
-    large
-        .map(|((_, name), sum)| {
-            let mut claim = sum.claim(view, When::BlockedLoop, Kind::Pool).with("library", name);
-            claim.subject = name.to_string();
+    let blocked = large.map(|((_, name), sum)| {
+        let mut claim = sum.claim(view, When::BlockedLoop, Kind::Pool).with("library", name);
+        claim.subject = name.to_string();
+        claim
+    });
+    blocked.chain(without_waiting(view)).collect()
+}
+
+/// Whether a frame is asyncio's loop at work.
+fn goes_round(frame: &str) -> bool {
+    begins_with(frame, &["BaseEventLoop._run_once (base_events.py:", "_run_once (base_events.py:"])
+}
+
+/// Whether a frame lets a task go until its time, or until all others had their turn.
+fn lets_go(frame: &str) -> bool {
+    begins_with(frame, &["sleep (tasks.py:", "__sleep0 (tasks.py:"])
+}
+
+/// Loops that go round and never wait, since a task lets go for no time, and asks again.
+fn without_waiting(view: &View<'_>) -> Vec<Claim> {
+    const TIMERS: [&str; 4] = [
+        "BaseEventLoop.call_later (",
+        "BaseEventLoop.call_at (",
+        "call_later (base_events",
+        "call_at (base_events",
+    ];
+    #[derive(Default)]
+    struct Round {
+        all: f64,
+        own: Vec<usize>,
+        at_once: f64,
+        timed: f64,
+        places: Most,
+    }
+    let mut of: HashMap<&str, Round> = HashMap::new();
+    for (at, sample) in view.samples.iter().enumerate() {
+        let round = of.entry(sample.process).or_default();
+        round.all += sample.seconds;
+        if !sample.user.iter().any(|frame| goes_round(frame)) {
+            continue;
+        }
+        // Below a line of the program's the time is the program's.
+        if sample.user.iter().find(|frame| is_line(frame)).is_some_and(|line| is_library(line)) {
+            round.own.push(at);
+        }
+        if sample.user.iter().any(|frame| lets_go(frame)) {
+            match sample.user.iter().any(|frame| begins_with(frame, &TIMERS)) {
+                true => round.timed += sample.seconds,
+                false => {
+                    round.at_once += sample.seconds;
+                    round.places.add(&Place::beyond(&sample.user, lets_go).words(), sample.seconds);
+                }
+            }
+        }
+    }
+    let spins = |of: &Round| {
+        view.sample_seconds(&of.own) >= OWN * of.all
+            && of.at_once >= AT_ONCE * of.all
+            && of.at_once > 2.0 * of.timed
+    };
+    of.into_iter()
+        .filter(|(_, round)| round.all >= LEAST * view.capacity() && spins(round))
+        .map(|(process, round)| {
+            let (place, function) = round.places.place(process);
+            let mut claim = Claim::new(Kind::Polling, [When::LoopSpins], "asyncio")
+                .with("process", process)
+                .with("library", "asyncio")
+                .with("place", function);
+            claim.key = format!("loop {process}");
+            for &at in &round.own {
+                claim.ask(Source::Sample(at), view.samples[at].seconds, "rounds of the event loop");
+            }
+            claim.line("asked in", place);
             claim
         })
         .collect()

@@ -1,5 +1,5 @@
 # Every collector begins and ends, and what it takes follows the CPUs that are online: of the first kernel this case
-# runs in a guest of 16 CPUs that could have 2048. Times are told, not judged: they are an emulator's.
+# runs in a guest of 16 CPUs that could have 2048. Times are shown, not judged: they are an emulator's.
 took() {
 	local name=$1 before after
 	shift

@@ -111,7 +111,7 @@ impl Budget {
     }
 
     /// That may take `ns` more at first.
-    pub fn saved(self, ns: f64) -> Budget {
+    pub fn at_first(self, ns: f64) -> Budget {
         Budget { first: ns, ..self }
     }
 
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn what_a_start_takes_is_forgiven_however_little_it_runs() {
         let rare = |took: f64| Look { ran: 0.5e6, ..busy(took) };
-        let mut budget = Budget::new(Probes::Auto).saved(3e6);
+        let mut budget = Budget::new(Probes::Auto).at_first(3e6);
         for took in [1e6, 2e6] {
             assert_eq!(budget.look(&rare(took)), 1.0);
         }

@@ -288,17 +288,16 @@ fn serve(orders: i32, answers: i32) -> ! {
         }
         let mut best = f64::MAX;
         for _ in 0..PARTS {
-            let mut ns = 0.0;
-            let n = if order == Job::Calls as u8 { CALLS } else { FAULTS };
-            if order == Job::Calls as u8 {
+            let (ns, n) = if order == Job::Calls as u8 {
                 let begin = cpu_ns();
-                for _ in 0..n {
+                for _ in 0..CALLS {
                     // SAFETY: a call without arguments.
                     unsafe { libc::syscall(libc::SYS_getppid) };
                 }
-                ns = cpu_ns() - begin;
+                (cpu_ns() - begin, CALLS)
             } else {
-                for _ in 0..n / PAGES {
+                let mut ns = 0.0;
+                for _ in 0..FAULTS / PAGES {
                     let begin = cpu_ns();
                     for i in 0..PAGES as usize {
                         // SAFETY: within the mapping.
@@ -308,7 +307,8 @@ fn serve(orders: i32, answers: i32) -> ! {
                     // SAFETY: the mapping made above.
                     unsafe { libc::madvise(memory, bytes, libc::MADV_DONTNEED) };
                 }
-            }
+                (ns, FAULTS)
+            };
             best = best.min(ns / n as f64);
         }
         // SAFETY: writes a live local.

@@ -55,7 +55,7 @@ impl PerCall {
         PerCall {
             links,
             hits,
-            budgets: [Budget::new(probes).saved(STARTS); 2],
+            budgets: [Budget::new(probes).at_first(STARTS); 2],
             next: now,
             at: now,
             seen: Seen::default(),

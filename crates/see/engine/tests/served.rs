@@ -161,7 +161,6 @@ mod quiet {
             let mut names = seen.rows("served").filter_map(|(t, r)| t.text(r, "request"));
             assert!(names.all(|name| name.starts_with("HTTP GET on ")), "{line}");
             assert!(!parts.contains_key("handed over") && !parts.contains_key("set aside"), "{line}");
-            // One of 16 waits may end before the program is known to be of Go.
             assert!(channel >= 0.85 * received && mutex >= 0.85 * locked, "{line}");
             assert!(channel <= 1.1 * received && mutex <= 1.1 * locked, "{line}");
         }

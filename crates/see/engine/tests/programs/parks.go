@@ -71,6 +71,8 @@ func main() {
 		panic(err)
 	}
 	go http.Serve(listens, http.HandlerFunc(serve))
+	// Who observes needs a moment to know a program of Go.
+	time.Sleep(time.Second)
 	out, err := exec.Command("/proc/self/exe", "client", listens.Addr().String()).CombinedOutput()
 	if err != nil {
 		panic(string(out))

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ncpu_files::reader::Source;
 use object::read::elf::{FileHeader, SectionHeader};
@@ -21,7 +22,9 @@ use crate::maps::ProcMaps;
 const MAX_STRINGS: u64 = 6 << 20;
 const MAX_ARRAYS: u64 = 1 << 20;
 /// The most names of an array; there are about 100.
-const MAX_NAMES: usize = 1024;
+const MAX_NAMES: usize = 256;
+/// The most servers that are known at a time; others have no names. A machine has one, as a rule, but any program may be called so.
+const MAX_SERVERS: usize = 64;
 /// Classes of wait events (`PG_WAIT_LWLOCK`, `PG_WAIT_LOCK`).
 const LWLOCK: u32 = 1;
 const LOCK: u32 = 3;
@@ -61,7 +64,6 @@ pub struct Postgres {
 #[derive(Debug)]
 struct Server {
     segments: Segments,
-    file: Source,
     /// Exported variables: address and size, at link-time addresses.
     variables: HashMap<&'static str, (u64, u64)>,
     /// Read at first use.
@@ -75,36 +77,46 @@ impl Postgres {
     /// The address in a living backend's memory of the pointer to its wait event; `None` if the server does
     /// not export it.
     pub fn wait_event_at(&mut self, maps: &mut ProcMaps, tgid: u32) -> Option<u64> {
-        let (bias, server) = self.server(maps, tgid)?;
+        let (_, bias, server) = self.server(maps, tgid)?;
         Some(bias.wrapping_add(server.variables.get(VARIABLES[0])?.0))
     }
 
     /// The names of the numbers; `None` if [`Postgres::wait_event_at`] returns `None`.
     pub fn wait_events(&mut self, maps: &mut ProcMaps, tgid: u32) -> Option<Arc<WaitEvents>> {
         let memory = maps.memory(tgid);
-        let (bias, server) = self.server(maps, tgid)?;
+        let (file, bias, server) = self.server(maps, tgid)?;
         if server.events.is_none() {
             // A backend that has just ended is unreadable, the next one is not.
-            let memory = memory?;
-            server.events = Some(Arc::new(server.names(bias, &memory).unwrap_or_default()));
+            let (memory, source) = (memory?, maps.to_parse(file)?);
+            let began = Instant::now();
+            server.events = Some(Arc::new(server.names(&source, bias, &memory).unwrap_or_default()));
+            source.charge(began.elapsed());
         }
         server.events.clone()
     }
 
-    /// The program of a backend, and the distance of its load address from its link-time addresses.
-    fn server(&mut self, maps: &mut ProcMaps, tgid: u32) -> Option<(u64, &mut Server)> {
+    /// The program of a backend: its file, the distance of its load address from its link-time addresses, and what is known of it.
+    fn server(&mut self, maps: &mut ProcMaps, tgid: u32) -> Option<(u32, u64, &mut Server)> {
         if !maps.knows(tgid) {
             maps.note_process(tgid);
         }
         let all = maps.mapped(tgid);
         let &(file, start, offset) = all.iter().find(|(file, ..)| &*maps.file(*file).label == "postgres")?;
+        let room = self.files.values().flatten().count() < MAX_SERVERS;
         let server = match self.files.entry(file) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(Server::read(&maps.to_parse(file)?)),
+            Entry::Vacant(_) if !room => return None,
+            Entry::Vacant(new) => {
+                let source = maps.to_parse(file)?;
+                let began = Instant::now();
+                let found = Server::read(&source);
+                source.charge(began.elapsed());
+                new.insert(found)
+            }
         };
         let server = server.as_mut()?;
         let bias = server.segments.bias(start, offset)?;
-        Some((bias, server))
+        Some((file, bias, server))
     }
 
     /// Drops the data of files, whose numbers are reassigned ([`ProcMaps::forget`]).
@@ -119,17 +131,12 @@ impl Server {
         let variables: HashMap<_, _> =
             VARIABLES.iter().zip(found).filter_map(|(name, at)| Some((*name, at?))).collect();
         let segments = Segments::read(file)?;
-        variables.contains_key(VARIABLES[0]).then(|| Server {
-            segments,
-            file: file.clone(),
-            variables,
-            events: None,
-        })
+        variables.contains_key(VARIABLES[0]).then_some(Server { segments, variables, events: None })
     }
 
     /// Names from the memory of a process that was loaded at a distance of `bias` from the file's addresses.
-    fn names(&self, bias: u64, memory: &Source) -> Option<WaitEvents> {
-        let bounded = Bounded::new(&self.file);
+    fn names(&self, file: &Source, bias: u64, memory: &Source) -> Option<WaitEvents> {
+        let bounded = Bounded::new(file);
         let header = elf::FileHeader64::<Endianness>::parse(&bounded).ok()?;
         let endian = header.endian().ok()?;
         let sections = header.sections(endian, &bounded).ok()?;

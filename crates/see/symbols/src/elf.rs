@@ -8,8 +8,10 @@ use object::{Endian, Endianness, elf};
 
 use crate::bounded::Bounded;
 
-/// More segments than any real program has.
-const MAX_SEGMENTS: usize = 256;
+/// More program headers than any real program has, and more segments that are loaded: programs have four or five. Those of
+/// thousands of files are kept, by several parts of the program.
+const MAX_HEADERS: usize = 256;
+const MAX_SEGMENTS: usize = 32;
 /// The longest name; a longer one is cut off.
 const MAX_NAME: usize = 4 << 10;
 /// Bytes of a section's name.
@@ -177,7 +179,7 @@ impl Sections {
 /// The loaded segments of an ELF file, and those that are made read-only after loading.
 #[derive(Clone, Debug, Default)]
 pub struct Segments {
-    all: Vec<Segment>,
+    all: Box<[Segment]>,
     /// Number of the processor that the code is for (`e_machine`); 0 where it is not known.
     machine: u16,
 }
@@ -213,7 +215,8 @@ impl Segments {
                 file: range(h.p_offset(endian).into(), h.p_filesz(endian).into()),
             })
         };
-        Segments { all: headers.iter().take(MAX_SEGMENTS).filter_map(segment).collect(), machine: 0 }
+        let found = headers.iter().take(MAX_HEADERS).filter_map(segment).take(MAX_SEGMENTS);
+        Segments { all: found.collect(), machine: 0 }
     }
 
     /// The number of the processor that the code is for (`e_machine` of the file's header).
@@ -290,6 +293,27 @@ mod tests {
         assert_eq!(segments.bias(0x5500_0047_c000, 0x47b000), Some(0x5500_0000_0000));
         assert_eq!(segments.bias(0x5500_0050_0000, 0x4ff000), Some(0x5500_0000_0000));
         assert_eq!(segments.bias(0x5500_0000_0000, 0), None);
+    }
+
+    #[test]
+    fn few_segments_of_a_file_are_kept() {
+        use elf::ProgramHeader64;
+        use object::{LittleEndian, U32, U64};
+        let e = LittleEndian;
+        let header = |i: u64| ProgramHeader64 {
+            p_type: U32::new(e, elf::PT_LOAD),
+            p_flags: U32::new(e, elf::PF_X),
+            p_offset: U64::new(e, i << 12),
+            p_vaddr: U64::new(e, i << 12),
+            p_paddr: U64::new(e, 0),
+            p_filesz: U64::new(e, 1 << 12),
+            p_memsz: U64::new(e, 1 << 12),
+            p_align: U64::new(e, 1 << 12),
+        };
+        let headers: Vec<ProgramHeader64<LittleEndian>> = (0..65_535).map(header).collect();
+        let segments = Segments::from_headers(&headers, e);
+        assert!(size_of_val(&*segments.all) <= 2048, "{} segments", segments.all.len());
+        assert_eq!(segments.offset(0x5001), Some(0x5001));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub fn go_wait_reasons(file: &Source) -> Vec<String> {
 fn read(file: &Source) -> Option<Vec<String>> {
     let layout = Sections::read(file)?;
     let (strings, address) = layout.named(".rodata")?;
-    let first = address + first_string(file, &strings)?;
+    let first = address.checked_add(first_string(file, &strings)?)?;
     for section in [".data", ".noptrdata", ".go.module"] {
         let Some((range, _)) = layout.named(section) else { continue };
         let Some(at) = table(file, &range, first) else { continue };

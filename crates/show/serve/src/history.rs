@@ -13,6 +13,10 @@ const LEVEL: i32 = 1;
 /// Bytes of an interval's tables at most, which its compressed form claims.
 const MOST: usize = 1 << 30;
 
+/// The limit of all tables' uncompressed bytes, as a multiple of the limit of their compressed bytes. Normal tables have a ratio of
+/// 6; names that repeat one character have a ratio of 100 and more, and a request may decompress all intervals.
+const UNPACKED: u64 = 16;
+
 /// An interval.
 pub struct Held {
     /// Its kind.
@@ -61,6 +65,11 @@ impl Held {
         Ok(out)
     }
 
+    /// Bytes of its tables before they were compressed.
+    fn unpacked(&self) -> u64 {
+        self.tables.iter().map(|(_, length)| *length as u64).sum()
+    }
+
     fn bytes(&self) -> u64 {
         let notes: usize = self.head.notes.iter().map(String::len).sum();
         (size_of::<Held>() + self.body.len() + notes + 96 * self.head.tables.len()) as u64
@@ -71,22 +80,27 @@ impl Held {
 pub struct History {
     held: VecDeque<Arc<Held>>,
     bytes: u64,
+    unpacked: u64,
     most: u64,
 }
 
 impl History {
     /// Holds at most this number of bytes, but always the newest.
     pub fn new(most: u64) -> History {
-        History { held: VecDeque::new(), bytes: 0, most }
+        History { held: VecDeque::new(), bytes: 0, unpacked: 0, most }
     }
 
     /// Adds the newest, and forgets the oldest.
     pub fn add(&mut self, one: Arc<Held>) {
         self.bytes += one.bytes();
+        self.unpacked += one.unpacked();
         self.held.push_back(one);
-        while self.bytes > self.most && self.held.len() > 1 {
+        let too_much =
+            |this: &History| this.bytes > this.most || this.unpacked > this.most.saturating_mul(UNPACKED);
+        while too_much(self) && self.held.len() > 1 {
             if let Some(oldest) = self.held.pop_front() {
                 self.bytes -= oldest.bytes();
+                self.unpacked -= oldest.unpacked();
             }
         }
     }
@@ -139,6 +153,20 @@ mod tests {
         history.add(interval(100, 100_000));
         assert_eq!(history.extent().unwrap().2, 1);
         assert_eq!(history.newest().unwrap().tables(&|_| true).unwrap()[0].num_rows(), 100_000);
+    }
+
+    #[test]
+    fn tables_that_compress_well_are_no_bomb() {
+        let mut history = History::new(100_000);
+        for number in 0..50 {
+            let mut table = Table::builder("stacks", &[Column::text("stack", "frames")]);
+            table.row().text("n".repeat(500_000));
+            let head = Head { start: f64::from(number), ..Head::default() };
+            history.add(Arc::new(Held::new(&Packed::new(head, &[table.finish()]).unwrap()).unwrap()));
+            let unpacked: u64 = history.held.iter().map(|held| held.unpacked()).sum();
+            assert!(unpacked <= UNPACKED * 100_000 && unpacked == history.unpacked, "{unpacked}");
+        }
+        assert_eq!(history.extent().unwrap().2, 3);
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub fn machine<M: Memory>(memory: M) -> Option<Machine<M>> {
     let heaps = code::heaps(&memory, &layout, BASE)?;
     let (next, places, methods) = (Instant::now(), Recent::new(8), Recent::new(8));
     let looks = (next, 0);
-    Some(Machine { memory, layout, bias: BASE, heaps, interpreter, next, looks, places, methods })
+    Some(Machine { memory, layout, bias: BASE, heaps, interpreter, next, looks, places, methods, bytes: 0 })
 }
 
 /// The code, its segments of 128 bytes, and a compiled function in it.

@@ -28,6 +28,8 @@ const MAX_WITHOUT: usize = 1 << 10;
 /// Cached addresses and functions of one machine, per generation.
 const MAX_PLACES: usize = 1 << 12;
 const MAX_METHODS: usize = 1 << 12;
+/// The most bytes of both in all machines, per generation: each address may have many functions with names of their own.
+const MAX_BYTES: usize = 8 << 20;
 /// The most addresses of one machine looked up in that time: a program may forge its return addresses.
 const MAX_LOOKS: usize = 1 << 13;
 /// For how long the code and the method at an address are assumed unchanged.
@@ -80,6 +82,7 @@ impl Machines {
         if self.machines.get(&tgid).is_none_or(|known| known.image != image || known.machine.is_none()) {
             self.look(maps, tgid, image)?;
         }
+        turn(self.machines.values_mut().filter_map(|known| known.machine.as_mut()));
         self.machines.get_mut(&tgid)?.machine.as_mut()
     }
 
@@ -119,6 +122,18 @@ impl Machines {
     }
 }
 
+/// Forgets addresses and functions of all machines that were not used lately, if there are too many bytes of them.
+fn turn<'a, M: 'a>(machines: impl Iterator<Item = &'a mut Machine<M>>) {
+    let machines: Vec<_> = machines.collect();
+    if machines.iter().map(|machine| machine.bytes).sum::<usize>() > MAX_BYTES {
+        for machine in machines {
+            machine.bytes = 0;
+            machine.places.turn();
+            machine.methods.turn();
+        }
+    }
+}
+
 /// A virtual machine.
 pub(crate) struct Machine<M = Blocks> {
     memory: M,
@@ -132,6 +147,8 @@ pub(crate) struct Machine<M = Blocks> {
     looks: (Instant, usize),
     places: Recent<u64, (Instant, Option<Arc<Place>>)>,
     methods: Recent<u64, (Instant, Option<Arc<str>>)>,
+    /// Bytes of new ones since they were last turned over.
+    bytes: usize,
 }
 
 /// The code at an address of the code cache.
@@ -165,7 +182,7 @@ impl<M: Memory> Machine<M> {
         let next = Instant::now() + GROWS;
         let (places, methods) = (Recent::new(MAX_PLACES), Recent::new(MAX_METHODS));
         let looks = (next, 0);
-        Some(Machine { memory, layout, bias, heaps, interpreter, next, looks, places, methods })
+        Some(Machine { memory, layout, bias, heaps, interpreter, next, looks, places, methods, bytes: 0 })
     }
 
     /// Whether an address lies in generated code.
@@ -285,6 +302,9 @@ impl<M: Memory> Machine<M> {
             return None;
         }
         let place = self.look(ip, innermost).map(Arc::new);
+        let functions =
+            place.as_ref().map_or(0, |place| size_of_val(&*place.functions) + place.blob.name.len());
+        self.bytes += size_of::<(u64, Place)>() + functions;
         self.places.insert(key, (now + SURE, place.clone()));
         place
     }
@@ -312,6 +332,7 @@ impl<M: Memory> Machine<M> {
             return name.clone();
         }
         let name: Option<Arc<str>> = code::name(&self.memory, &self.layout, method).map(Into::into);
+        self.bytes += size_of::<(u64, Instant, Arc<str>)>() + name.as_ref().map_or(0, |name| name.len());
         self.methods.insert(method, (now + NAMED, name.clone()));
         name
     }
@@ -426,6 +447,52 @@ mod tests {
         let caller = caller.expect("a caller");
         assert_eq!((caller.word, caller.frame.sp, caller.frame.bp), (sp + 32, sp + 80, bp));
         assert_eq!(caller.method, Some(sp));
+    }
+
+    /// The function with itself inlined into it again and again, as its tables say.
+    fn inlined(times: u8) -> Bytes {
+        let (counters, names, scopes) = (0x5000, 0x5100, 0x5200);
+        let mut memory = one_function();
+        let from_blob = |at: u64| ((at - BLOB) as u32).to_le_bytes();
+        memory.put(BLOB + 268, &from_blob(counters));
+        memory.put(BLOB + 272, &from_blob(counters + 3 * 16));
+        memory.put(BLOB + 260, &from_blob(names));
+        memory.word(BLOB + 120, scopes);
+        memory.word(names, 0x1900);
+        // Code up to an address is of the last scope; the limits come before and after.
+        for (i, (to, scope)) in
+            [(-1i32, 0), (0x1000, 3 * i32::from(times)), (0x2000, 0)].into_iter().enumerate()
+        {
+            memory.put(counters + 16 * i as u64, &[to.to_le_bytes(), scope.to_le_bytes()].concat());
+        }
+        // Each is followed by the number of its function.
+        for i in 1..=times {
+            memory.put(scopes + 3 * u64::from(i), &[3 * (i - 1), 1]);
+        }
+        memory
+    }
+
+    #[test]
+    fn addresses_of_many_machines_take_little_memory() {
+        let one = || {
+            let mut machine = machine(inlined(60)).expect("it is one");
+            (machine.places, machine.methods) = (Recent::new(MAX_PLACES), Recent::new(MAX_METHODS));
+            machine
+        };
+        let mut machines: Vec<_> = (0..64).map(|_| one()).collect();
+        for ip in BEGIN..BEGIN + 0x180 {
+            for machine in &mut machines {
+                let functions = machine.functions(ip, false, None);
+                assert!(
+                    functions.len() == 60 && functions.iter().all(|name| &**name == "a.B.run"),
+                    "{functions:?}"
+                );
+            }
+            turn(machines.iter_mut());
+            let bytes: usize =
+                machines.iter().map(|machine| machine.places.len() * 60 * size_of::<Arc<str>>()).sum();
+            assert!(bytes < 2 * MAX_BYTES + (1 << 20), "{bytes}");
+        }
     }
 
     fn words() -> impl Strategy<Value = u64> {

@@ -58,12 +58,12 @@ kinds=0
 kind() { kinds=$((kinds + 1)); again "$@"; }
 f=$dir/files
 for file in program-headers section-headers notes section-names lib/libpython3.11.so lib/python3 bin/postgres jvm/libjvm.so \
-  no-functions names-that-unfold tracepoints packed unwind-loop unwind-loop-without-index unwind-rows unwind-entries go; do
+  no-functions names-that-unfold tracepoints packed unwind-loop unwind-loop-without-index unwind-rows unwind-entries go deep-names deep-go; do
   kind "${nobody[@]}" "$dir/mapper" -s 20 "$f/$file"
 done
 kind "${nobody[@]}" "$dir/mapper" -s 20 "$f/symbols-1" "$f/symbols-2"
 # Some of many, others each time.
-for many in links/program many/file; do
+for many in links/program many/file segments/file; do
   kind "${nobody[@]}" bash -c 'exec "$dir/mapper" -s 10 $(shuf -n 20 -e "$dir/files/$0"-*)' "$many"
 done
 # What a program does to its own file.
@@ -136,6 +136,7 @@ for _ in {1..20}; do kind "${nobody[@]}" "$dir/behave" map-many; done
 for storm in names renames threads forks futexes chains cycle nothing execs passing unnamed memfds deep; do
   kind "${nobody[@]}" "$dir/storms" "$storm" 10
 done
+kind "${nobody[@]}" "$dir/storms" servers 10 "$f"/servers/*/postgres
 # Programs that come and go.
 kind "${nobody[@]}" bash -c 'for i in {1..50}; do /bin/true; done; sleep 1'
 echo "$kinds kinds at once"

@@ -106,6 +106,60 @@ def unwinding(path, instructions, index=True, entries=1):
     plain(path, sections)
 
 
+DEEP, FUNCTIONS, FIRST = 120, 128, 0x100
+
+
+def deep():
+    """A page of code that calls itself by ever other ways, DEEP functions deep with frame pointers, and there waits for a lock of
+    its own for 1 ms, or spins."""
+
+    def relative(here, there):
+        return struct.pack("<i", there - here)
+
+    entry, dispatch, bottom, time = 0, 0x40, 0x80, 0xF00
+    page = bytearray(0x1000)
+
+    def put(at, *parts):
+        data = b"".join(parts)
+        page[at : at + len(data)] = data
+
+    # push %rbp; mov %rsp, %rbp; 1: mov $DEEP, %ecx; rdtsc; call dispatch; jmp 1b
+    put(entry, b"\x55\x48\x89\xe5\xb9", struct.pack("<I", DEEP), b"\x0f\x31\xe8", relative(entry + 16, dispatch), b"\xeb\xf2")
+    # The next function by a random number in %eax, until %ecx is 0.
+    put(dispatch, b"\xff\xc9\x0f\x84", relative(dispatch + 8, bottom), bytes.fromhex("69c06d4ec641 0539300000 89c2 c1ea10 83e27f c1e204 488d35"))
+    put(dispatch + 33, relative(dispatch + 37, FIRST), bytes.fromhex("4801f2 ffe2"))
+    # test $0x10000, %eax; jz 1f; futex(a word below the stack, FUTEX_WAIT_PRIVATE, 0, &time); ret; 1: spin; ret
+    put(bottom, bytes.fromhex("a900000100 7429 89c7 81e7f0ff0000 48f7df 488dbc3c00f0ffff be80000000 31d2 4c8d15"))
+    put(bottom + 36, relative(bottom + 40, time), bytes.fromhex("b8ca000000 0f05 c3 ba40420f00 ffca 75fc c3"))
+    for i in range(FUNCTIONS):
+        at = FIRST + 16 * i
+        put(at, b"\x55\x48\x89\xe5\xe8", relative(at + 9, dispatch), b"\x5d\xc3")
+    put(time, struct.pack("<QQ", 0, 1000000))
+    return bytes(page)
+
+
+def inlined_go(path):
+    """A Go program with 60 functions inlined into one another everywhere, with names of 4,000 characters."""
+    levels, table, calls = 60, 0x20000, 0x90000
+    names = b"".join(b"%02d" % i + b"n" * 3997 + b"\0" for i in range(levels + 1))
+    steps = b"\0" + b"\x02\x80\x20" + b"\x02\x01" * (levels - 1) + b"\x77\x01" + b"\0"
+    function = struct.pack("<IiIIIIIIIII", 0, 4000 * levels, 0, 0, 0, 0, 0, 3, 0, 0, 4 << 24)
+    function += struct.pack("<III", 0, 0, 1) + struct.pack("<IIII", 0, 0, 0, 0)
+    index = struct.pack("<IIII", 0, 16, 0x1000, 0) + function
+    places = [72]
+    for part in (names, bytes(8), bytes(8), steps):
+        places.append(places[-1] + len(part))
+    header = bytes([0xF1, 0xFF, 0xFF, 0xFF, 0, 0, 1, 8]) + struct.pack("<QQQ", 1, 0, CODE) + struct.pack("<QQQQQ", *places)
+    tree = b"".join(struct.pack("<IIII", 0, 4000 * i, 0x1000 + i, 0) for i in range(levels))
+    module = bytearray(400)
+    for at, word in ((0, table), (160, CODE), (176, CODE), (320, calls)):
+        module[at : at + 8] = struct.pack("<Q", word)
+    sections = [(".text", EXEC, CODE, (CODE, 0x1000), 0, 0, 6)]
+    sections += [(".gopclntab", EXEC, table, header + names + bytes(16) + steps + index, 0, 0, 2)]
+    sections += [(".noptrdata", EXEC, 0x80000, bytes(module), 0, 0, 3), (".go.func", EXEC, calls, tree, 0, 0, 2)]
+    plain(path, sections + [(".go.buildinfo", EXEC, 0xA0000, b"x" * 32, 0, 0, 2)], extra=[(CODE, deep())])
+
+
 def make(base):
     def path(name):
         os.makedirs(os.path.dirname(os.path.join(base, name)), exist_ok=True)
@@ -173,6 +227,20 @@ def make(base):
     data = struct.pack("<Q", 0x20000) + bytes(168) + struct.pack("<Q", CODE) + bytes(136) + struct.pack("<Q", 0x20000) + bytes(64)
     data = data[:160] + struct.pack("<Q", CODE) + data[168:]
     plain(path("go"), [(".text", EXEC, CODE, (CODE, 16), 0, 0, 6), (".gopclntab", EXEC, 0x20000, (0x10000, 64 << 30), 0, 0, 2), (".noptrdata", EXEC, 0x30000, data, 0, 0, 3), (".go.buildinfo", EXEC, 0x40000, b"x" * 32, 0, 0, 2)], (64 << 30) + 0x20000, extra=[(0x10000, table)])
+    # Deep stacks, ever new ones, of functions with long names; and each with many functions inlined.
+    names = b"\0" + b"".join(b"function_%03d" % i + b"n" * 1011 + b"\0" for i in range(FUNCTIONS))
+    symbols = b"".join(symbol(1 + 1024 * i, CODE + FIRST + 16 * i, 16) for i in range(FUNCTIONS))
+    plain(path("deep-names"), [(".symtab", SYMTAB, 0, symbols, 2, 24, 0), (".strtab", STRTAB, 0, names, 0, 0, 0)], extra=[(CODE, deep())])
+    inlined_go(path("deep-go"))
+    # Servers with tables of symbols as large as are read.
+    for i in range(60):
+        table, strings = (1 << 20, 24 << 22), (128 << 20, 16 << 20)
+        plain(path(f"servers/{i}/postgres"), [(".dynsym", DYNSYM, 0, table, 2, 24, 0), (".dynstr", STRTAB, 0, strings, 0, 0, 0)], 144 << 20)
+    # Files with 256 segments.
+    for i in range(4000):
+        with File(path(f"segments/file-{i}"), 0x2000 + 256 * 56) as file:
+            file.at(0, header(phnum=256, phoff=0x2000))
+            file.at(0x2000, segment() + b"".join(segment(offset=0x10000 * j, address=0x10000 * j) for j in range(1, 256)))
     # Many files.
     for i in range(600):
         plain(path(f"many/file-{i}"), [(".symtab", SYMTAB, 0, symbol(0, 0, 0, 0) + symbol(1), 2, 24, 0), (".strtab", STRTAB, 0, f"\0function_{i}\0".encode(), 0, 0, 0)])

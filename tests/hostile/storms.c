@@ -1,11 +1,13 @@
-/* storms KIND SECONDS: a program that an observer must not be led astray, filled up or held up by.
+/* storms KIND SECONDS [FILE...]: a program that an observer must not be led astray, filled up or held up by.
  * names: threads whose names are escapes, other alphabets' marks and an observer's own; renames: names that change all the time.
  * threads, forks: as many short ones as the machine makes. futexes: a million words that threads wait at.
  * chains: frame pointers that lead through ever other return addresses; cycle: one that leads to itself.
  * execs: becomes itself again and again, with another name and megabytes of environment; passing: locks at ever new addresses;
  * unnamed, memfds: code at ever new places, in memory and in files without a path; deep: stacks of 60,000 frames.
+ * servers FILE...: processes that call themselves postgres, have these files mapped, and wait for locks.
  * nothing: unmaps the files of its program and its libraries, and runs on in memory without a name. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
@@ -16,6 +18,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static volatile unsigned long work;
@@ -142,6 +145,25 @@ static void *passing(void *unused)
 	}
 }
 
+static void servers(char **files)
+{
+	const struct timespec soon = {0, 1000000};
+	static unsigned words[100];
+	for (char **file = files;; file = file[1] ? file + 1 : files) {
+		int pid = fork();
+		if (!pid) {
+			mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, open(*file, O_RDONLY), 0x1000);
+			prctl(PR_SET_NAME, "postgres");
+			for (int i = 0; i < 300; i++)
+				syscall(SYS_futex, &words[i % 100], FUTEX_WAIT_PRIVATE, 0, &soon, 0, 0);
+			_exit(0);
+		}
+		usleep(50000);
+		while (waitpid(-1, 0, WNOHANG) > 0)
+			;
+	}
+}
+
 /* mov $0x10000, %ecx; 1: dec %ecx; jnz 1b; ret */
 static const unsigned char counts_down[] = {0xb9, 0, 0, 1, 0, 0xff, 0xc9, 0x75, 0xfc, 0xc3};
 
@@ -206,6 +228,8 @@ int main(int argc, char **argv)
 		unnamed(0);
 	else if (!strcmp(kind, "memfds"))
 		memfds(0);
+	else if (!strcmp(kind, "servers") && argc > 3)
+		servers(argv + 3);
 	else if (!strcmp(kind, "deep"))
 		deep(60000);
 	else if (!strcmp(kind, "threads"))

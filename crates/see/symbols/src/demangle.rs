@@ -36,8 +36,8 @@ pub(crate) fn shown(mut name: String) -> String {
     name
 }
 
-/// The last character boundary at or before `most`.
-pub(crate) fn boundary(text: &str, most: usize) -> usize {
+/// The last character boundary at or before `most`, in bytes.
+pub fn boundary(text: &str, most: usize) -> usize {
     (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 

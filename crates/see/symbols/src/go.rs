@@ -7,6 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::demangle::shown;
 use crate::elf::{Sections, named_symbols, string};
 use ncpu_files::reader::Source;
 
@@ -241,7 +242,7 @@ impl Go {
 
     fn name(&self, at: u32) -> Option<Arc<str>> {
         let bytes = string(&self.file, &self.names, at)?;
-        (!bytes.is_empty()).then(|| String::from_utf8_lossy(&bytes).into())
+        (!bytes.is_empty()).then(|| shown(String::from_utf8_lossy(&bytes).into_owned()).into())
     }
 
     fn u32_at(&self, part: &Range<u64>, at: u64) -> Option<u32> {

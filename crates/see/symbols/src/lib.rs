@@ -31,7 +31,7 @@ mod wait;
 pub use btf::{BtfError, BtfMembers, Variable};
 pub use classify::{KernelClass, is_tlb, is_zeroing, kernel_class, sleeps_for_lock, system_call};
 pub use debug_file::crc32;
-pub use demangle::demangle;
+pub use demangle::{boundary, demangle};
 pub use elf::{Sections, Segments, named_symbols};
 pub use function_name::parts as name_parts;
 pub use functions::{Function, function_at, functions_named};

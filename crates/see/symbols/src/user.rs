@@ -46,6 +46,8 @@ const MAX_TOLD: usize = 16;
 /// The most processes with cached functions made at run time, and the most such functions.
 const MAX_GENERATED: usize = 64;
 const MAX_FUNCTIONS: usize = 1 << 18;
+/// Names of a stack from which on functions that were inlined are left out.
+const MAX_FRAMES: usize = 256;
 
 /// Names user addresses, using the mappings that [`ProcMaps`] remembers.
 ///
@@ -239,7 +241,9 @@ impl User {
         let mut all = Vec::with_capacity(names.len());
         for (name, &addr) in names.into_iter().zip(addrs) {
             let known = maps.find(tgid, addr).and_then(|place| self.names.peek(&place));
-            all.extend(known.and_then(|known| known.inlined.as_deref()).unwrap_or_default().iter().cloned());
+            let inlined = known.and_then(|known| known.inlined.as_deref()).unwrap_or_default();
+            let room = MAX_FRAMES.saturating_sub(all.len());
+            all.extend(inlined.iter().take(room).cloned());
             all.push(name);
         }
         all
@@ -259,9 +263,9 @@ impl User {
             let table = self.symbols(maps, file, What::Variables).unwrap_or_default();
             let found = table.and_then(|table| table.lookup(address));
             self.trim();
-            return found.map(|(name, offset)| match offset {
-                0 => name,
-                offset => format!("{name}+{offset:#x}"),
+            return found.map(|(name, offset)| match (shown(name), offset) {
+                (name, 0) => name,
+                (name, offset) => format!("{name}+{offset:#x}"),
             });
         }
         None

@@ -16,12 +16,14 @@ use crate::engine::{FutexClass, FutexWaits, Verdict, futex_key, site_key};
 use crate::names::Symbols;
 use crate::names::waits::{joined, waiting_at};
 
-/// Stacks judged in a second: some 50 µs each, and a program may have futexes without number.
+/// Stacks judged in a second: some 50 µs each, and a program may have futexes without number. Those with long names take longer.
 const MAX_JUDGED: u32 = 500;
+const MAX_SPENT: Duration = Duration::from_millis(if cfg!(debug_assertions) { 500 } else { 100 });
 /// Keys of verdicts of a generation; the kernel side has room for two.
 const MAX_KEYS: usize = 1 << 13;
-/// Places of a generation: some 600 bytes each.
+/// Places of a generation: some 600 bytes each, or more where functions have long names.
 const MAX_PLACES: usize = 1 << 12;
+const MAX_PLACE_BYTES: usize = 4 << 20;
 /// Classes of a generation.
 const MAX_CLASSES: usize = 1 << 11;
 /// Stacks with code of a virtual machine that had no names when they were judged: kept, and looked at again at this
@@ -58,12 +60,15 @@ pub(super) struct Waiters {
     places: Recent<u32, Arc<Place>>,
     numbers: Recent<Arc<Place>, u32>,
     next: u32,
+    /// Bytes of the places since they were last turned over.
+    bytes: usize,
     keys: Recent<u64, Known>,
     /// Keys the kernel side is to forget.
     gone: Vec<u64>,
     /// The second at hand, and the stacks judged in it.
     second: Option<Instant>,
     judged: u32,
+    spent: Duration,
     doubts: Vec<Doubt>,
     doubted: Option<Instant>,
     /// Classes by the names on a stack, hashed with a seed that nobody can foresee: threads that begin for ever wait in futexes of their
@@ -102,10 +107,12 @@ impl Waiters {
             places: Recent::new(MAX_PLACES),
             numbers: Recent::new(MAX_PLACES),
             next: FIRST,
+            bytes: 0,
             keys: Recent::new(MAX_KEYS),
             gone: Vec::new(),
             second: None,
             judged: 0,
+            spent: Duration::ZERO,
             doubts: Vec::new(),
             doubted: None,
             classes: Recent::new(MAX_CLASSES),
@@ -146,10 +153,10 @@ impl Waiters {
     fn may_judge(&mut self) -> bool {
         let now = Instant::now();
         if self.second.is_none_or(|s| now.duration_since(s) >= Duration::from_secs(1)) {
-            (self.second, self.judged) = (Some(now), 0);
+            (self.second, self.judged, self.spent) = (Some(now), 0, Duration::ZERO);
         }
         self.judged += 1;
-        self.judged <= MAX_JUDGED
+        self.judged <= MAX_JUDGED && self.spent < MAX_SPENT
     }
 
     /// Judges a wait by the waiter's stack, for the kernel side; `None` if there is no time to look.
@@ -164,17 +171,31 @@ impl Waiters {
         if !self.may_judge() {
             return None;
         }
+        let began = Instant::now();
+        let verdicts = self.judged(symbols, futex, stack, copy, again);
+        self.spent += began.elapsed();
+        Some(verdicts)
+    }
+
+    fn judged(
+        &mut self,
+        symbols: &mut Symbols,
+        futex: u64,
+        stack: &Stack,
+        copy: Option<&Copied>,
+        again: bool,
+    ) -> Vec<Verdict> {
         let named = self.frames(symbols, stack, copy);
         if again && self.class_of(&named).1 == FutexClass::Unknown {
             // A stack that no pattern matches does not overrule an earlier verdict.
-            return Some(Vec::new());
+            return Vec::new();
         }
         let before = again.then(|| self.keys.peek(&futex_key(stack.tgid, futex)).map(|k| k.class)).flatten();
         let python = python(symbols, stack, copy);
         let (is_lock, verdicts) = self.tell(&named, &python, futex, stack, copy);
         // The kernel side may have found out more of a semaphore.
         if before.is_some_and(|before| verdicts.iter().all(|v| v.class == before)) {
-            return Some(Vec::new());
+            return Vec::new();
         }
         let unnamed = named.unnamed();
         if unnamed > 0 && !is_lock {
@@ -184,7 +205,7 @@ impl Waiters {
             }
             self.doubts.push(Doubt { futex, stack: stack.clone(), copy: copy.cloned(), unnamed });
         }
-        Some(verdicts)
+        verdicts
     }
 
     /// Verdicts on waits whose stacks have got more names since they were judged. A wait in progress keeps its verdict;
@@ -332,6 +353,12 @@ impl Waiters {
         }
         let n = self.next;
         self.next = self.next.checked_add(1).unwrap_or(FIRST);
+        self.bytes += size_of::<Place>() + place.stack.len();
+        if self.bytes > MAX_PLACE_BYTES {
+            self.bytes = 0;
+            self.places.turn();
+            self.numbers.turn();
+        }
         self.places.insert(n, place.clone());
         self.numbers.insert(place, n);
         n
@@ -352,6 +379,35 @@ fn python(symbols: &mut Symbols, stack: &Stack, copy: Option<&Copied>) -> Vec<Ar
 mod tests {
     use super::*;
     use std::io::Write;
+
+    #[test]
+    fn stacks_that_take_long_to_judge_are_judged_later() {
+        let (mut symbols, mut waiters) = (Symbols::new(), Waiters::new(Patterns::default()));
+        let stack = Stack { tgid: std::process::id(), ..Stack::default() };
+        let mut judge = |waiters: &mut Waiters| waiters.judge(&mut symbols, 0x1000, &stack, None, false);
+        assert!(judge(&mut waiters).is_some() && waiters.spent > Duration::ZERO);
+        waiters.spent = MAX_SPENT;
+        assert!(judge(&mut waiters).is_none());
+        waiters.second = Instant::now().checked_sub(Duration::from_secs(2));
+        assert!(judge(&mut waiters).is_some());
+    }
+
+    #[test]
+    fn places_with_long_stacks_take_little_memory() {
+        let mut waiters = Waiters::new(Patterns::default());
+        for i in 0..2000 {
+            let stack = format!("{i}{}", "x".repeat(16 << 10)).into();
+            let place = Place { stack, ..Place::default() };
+            let number = waiters.number(place.clone());
+            assert_eq!(waiters.number(place.clone()), number);
+            assert_eq!(waiters.places.get(&number).map(|p| &**p), Some(&place));
+            assert!(
+                waiters.places.len() <= 520 && waiters.numbers.len() <= 520,
+                "{i}: {}",
+                waiters.places.len()
+            );
+        }
+    }
 
     /// Two functions of code made at run time, of which the second gets its name later.
     #[test]

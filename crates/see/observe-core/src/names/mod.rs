@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use ncpu_symbols::{
     CodePlace, Copied, Kernel, KernelError, ProcMaps, PythonAt, Pythons, Recent, SourceLine, Unwinding,
-    Unwound, User, made_code, name_parts,
+    Unwound, User, boundary, made_code, name_parts,
 };
 
 use crate::bpf_support::Stack;
@@ -94,6 +94,8 @@ const MAX_IMAGES: usize = 1 << 12;
 const FORGET: Duration = Duration::from_secs(60);
 /// Names and tables are kept for this time to twice this time after their last use.
 const UNUSED: Duration = Duration::from_secs(300);
+/// Frames of a stack from which on functions of Java that were inlined have no frames of their own.
+const MAX_FRAMES: usize = 256;
 
 impl Default for Symbols {
     fn default() -> Symbols {
@@ -348,7 +350,7 @@ impl Symbols {
 
     /// The files of user frames that yielded `names` names: `libc.so.6*2;python3.13*14;-*1`, outermost first.
     /// Empty if inlining added names and the frames are from several files, since their assignment is then
-    /// unknown.
+    /// unknown; and if they are too long.
     pub fn binaries(&self, tgid: u32, frames: &[u64], names: usize) -> String {
         let label = |(i, address): (usize, &u64)| {
             let known = || {
@@ -368,6 +370,10 @@ impl Symbols {
             }
         }
         let mut out = String::new();
+        // Names of files are long, too.
+        if runs.iter().map(|(label, _)| label.len()).sum::<usize>() > LONGEST {
+            return out;
+        }
         for (label, count) in runs {
             if !out.is_empty() {
                 out.push(';');
@@ -468,7 +474,10 @@ impl Symbols {
             of.push(i.checked_sub(1).and_then(|i| words.get(i).copied().flatten()));
             match java.next_if(|(at, _)| *at == i) {
                 Some((_, functions)) => {
-                    all.extend(functions.iter().map(|name| self.functions.number(name.clone())));
+                    let room = MAX_FRAMES.saturating_sub(all.len()).max(1);
+                    // The compiled function is the last.
+                    let shown = functions.len().saturating_sub(room)..;
+                    all.extend(functions[shown].iter().map(|name| self.functions.number(name.clone())));
                     of.resize(all.len(), None);
                 }
                 None => all.push(frame),
@@ -495,17 +504,44 @@ pub fn without_probe(frames: &[Arc<str>]) -> &[Arc<str>] {
     &frames[probe.map_or(0, |i| i + 1)..]
 }
 
-/// `outermost;…;leaf` after the process's name, the format of flame graphs.
+/// Bytes of the names of a stack's text. Programs choose their names, and tables have thousands of stacks.
+const LONGEST: usize = 16 << 10;
+
+/// The length to which names are cut so that all of them together have [`LONGEST`] bytes: the longest lose most.
+fn cut_at(frames: impl Iterator<Item = usize>) -> usize {
+    let mut lengths: Vec<usize> = frames.collect();
+    if lengths.iter().sum::<usize>() <= LONGEST {
+        return usize::MAX;
+    }
+    lengths.sort_unstable();
+    let (mut left, count) = (LONGEST, lengths.len());
+    for (i, length) in lengths.into_iter().enumerate() {
+        let each = left / (count - i);
+        if length > each {
+            return each;
+        }
+        left -= length;
+    }
+    usize::MAX
+}
+
+/// The beginning of a name: at most `most` bytes.
+fn cut(name: &str, most: usize) -> &str {
+    &name[..boundary(name, most)]
+}
+
+/// `outermost;…;leaf` after the process's name, the format of flame graphs. Names of a stack that is too long are cut.
 pub fn fold(process: &str, user: &[Arc<str>], kernel: &[Arc<str>]) -> String {
+    let most = cut_at(user.iter().chain(kernel).map(|name| name.len()));
     let mut out = String::with_capacity(32 * (1 + user.len() + kernel.len()));
     push_clean(&mut out, process);
     for frame in user.iter().rev() {
         out.push(';');
-        push_clean(&mut out, frame);
+        push_clean(&mut out, cut(frame, most));
     }
     for frame in kernel.iter().rev() {
         out.push(';');
-        push_clean(&mut out, frame);
+        push_clean(&mut out, cut(frame, most));
         out.push_str("_[k]");
     }
     out
@@ -533,7 +569,34 @@ pub fn call_name(nr: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::is_beginning;
+    use std::sync::Arc;
+
+    use super::waits::joined;
+    use super::{LONGEST, fold, is_beginning};
+
+    #[test]
+    fn the_text_of_a_stack_is_short_whatever_names_it_has() {
+        let names = |count: usize, length: usize| -> Vec<Arc<str>> {
+            (0..count).map(|i| format!("{i:04}{}", "ä".repeat(length / 2)).into()).collect()
+        };
+        for (count, length) in [(1, 1 << 20), (127, 1000), (127, 4000), (8000, 4000), (127, 20), (0, 0)] {
+            let (user, kernel) = (names(count, length), names(9, 20));
+            let text = fold("comm", &user, &kernel);
+            assert!(text.len() <= LONGEST + 5 * (count + 9) + 4, "{count} names of {length}: {}", text.len());
+            assert_eq!(text.split(';').count(), 1 + count + 9, "no frame is lost");
+            assert!(joined(&user).len() <= LONGEST + count, "{count} names of {length}");
+        }
+        // The long ones lose, and nothing is lost where there is room.
+        let mut mixed = names(20, 4000);
+        mixed.extend(names(20, 30));
+        let text = fold("", &mixed, &[]);
+        assert!(
+            mixed[20..].iter().all(|name| text.contains(&**name)) && text.len() > LONGEST - 40,
+            "{}",
+            text.len()
+        );
+        assert_eq!(fold("p", &names(127, 20), &[]).len(), 1 + 127 * (1 + 4 + 20));
+    }
 
     #[test]
     fn stacks_begin_with_whole_names() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ncpu_symbols::name_parts;
 
-use super::{is_beginning, push_clean};
+use super::{cut, cut_at, is_beginning, push_clean};
 
 /// The function that waits, from frames leaf first. If no function of the program has a name, its file is
 /// returned, never the first function of its threads. A library without frame pointers loses the callers;
@@ -24,14 +24,15 @@ fn is_of_c_library(frame: &str) -> bool {
         .any(|start| file.starts_with(start))
 }
 
-/// Frames in the format of table columns.
+/// Frames in the format of table columns. Names of a stack that is too long are cut.
 pub fn joined(frames: &[Arc<str>]) -> String {
+    let most = cut_at(frames.iter().map(|name| name.len()));
     let mut out = String::with_capacity(32 * frames.len());
     for (i, frame) in frames.iter().enumerate() {
         if i > 0 {
             out.push(';');
         }
-        push_clean(&mut out, frame);
+        push_clean(&mut out, cut(frame, most));
     }
     out
 }

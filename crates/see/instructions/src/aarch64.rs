@@ -244,31 +244,37 @@ impl Word {
             Access::Store => Kind::Store,
             Access::Atomic | Access::LoadExclusive | Access::StoreExclusive | Access::Fence => Kind::Atomic,
             Access::Copy => Kind::Copy,
+            Access::None if self.is_random() => Kind::Random,
             Access::None if self.is_long() => Kind::Long,
             Access::None => Kind::Plain,
         }
     }
 
+    /// The register that `mrs` reads: op0 (its lower bit), op1, CRn, CRm, op2.
+    fn system_register(&self) -> (u32, u32, u32, u32, u32) {
+        (self.field(19, 1), self.field(16, 3), self.field(12, 4), self.field(8, 4), self.field(5, 3))
+    }
+
+    /// `rndr` and `rndrrs`.
+    fn is_random(&self) -> bool {
+        self.name() == "mrs" && matches!(self.system_register(), (1, 3, 2, 4, 0 | 1))
+    }
+
     /// Operations of ten cycles and more (Arm's "Software Optimization Guides" of Neoverse N1, N2 and V2).
     fn is_long(&self) -> bool {
-        // Counters of time and of the processor, and random numbers: op0 (its lower bit), op1, CRn, CRm, op2.
-        const SLOW: [(u32, u32, u32, u32, u32); 8] = [
+        // Counters of time and of the processor: op0 (its lower bit), op1, CRn, CRm, op2.
+        const SLOW: [(u32, u32, u32, u32, u32); 6] = [
             (1, 3, 14, 0, 1),
             (1, 3, 14, 0, 2),
             (1, 3, 14, 0, 5),
             (1, 3, 14, 0, 6),
             (1, 3, 9, 13, 0),
             (1, 3, 9, 13, 2),
-            (1, 3, 2, 4, 0),
-            (1, 3, 2, 4, 1),
         ];
         match self.name() {
             "sdiv" | "udiv" | "sdivr" | "udivr" | "fdiv" | "fdivr" | "fsqrt" => true,
             "isb" | "sb" => true,
-            "mrs" => {
-                let (op0, op1) = (self.field(19, 1), self.field(16, 3));
-                SLOW.contains(&(op0, op1, self.field(12, 4), self.field(8, 4), self.field(5, 3)))
-            }
+            "mrs" => SLOW.contains(&self.system_register()),
             // Caches cleaned and invalidated by address.
             "sys" => matches!(self.system(), Some((3, 7, 5 | 10..=14, 1))),
             _ => false,

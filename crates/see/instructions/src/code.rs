@@ -179,9 +179,7 @@ impl Code {
         let before = i.checked_sub(1).filter(|&before| self.instructions[before].flow == Flow::Next);
         // Of several parts, it is interrupted before it has ended where others of its kind keep it waiting. A plain one has little to wait
         // for.
-        if here.kind == Kind::Long
-            && before.is_some_and(|before| self.instructions[before].kind == Kind::Plain)
-        {
+        if here.kind.is_long() && before.is_some_and(|before| self.instructions[before].kind == Kind::Plain) {
             return Some(Waited::For(i));
         }
         let branched = i.checked_sub(1).filter(|&before| self.instructions[before].flow == Flow::Branch);

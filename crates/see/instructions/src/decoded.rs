@@ -16,6 +16,10 @@ pub enum Kind {
     Atomic,
     /// Division, roots and others of 10 cycles or more.
     Long,
+    /// Asks the processor what it is; a hypervisor answers in its place.
+    Identify,
+    /// Asks the processor for a random number, which all its cores have from one source.
+    Random,
     /// Copies or fills memory, in one instruction.
     Copy,
 }
@@ -29,8 +33,15 @@ impl Kind {
             Kind::Store => "store",
             Kind::Atomic => "atomic",
             Kind::Long => "long",
+            Kind::Identify => "identify",
+            Kind::Random => "random",
             Kind::Copy => "copy",
         }
+    }
+
+    /// Whether it takes ten cycles or more by itself, whatever memory does.
+    pub fn is_long(self) -> bool {
+        matches!(self, Kind::Long | Kind::Identify | Kind::Random)
     }
 }
 

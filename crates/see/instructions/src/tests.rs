@@ -54,6 +54,16 @@ fn the_instruction_before_a_sample_waited() {
 }
 
 #[test]
+fn instructions_that_others_answer_have_kinds_of_their_own() {
+    // cpuid; rdrand %rax; rdseed %rax; rdtsc; mov (%rdi),%eax.
+    let code = Code::decode(X86_64, b"\x0f\xa2\x48\x0f\xc7\xf0\x48\x0f\xc7\xf8\x0f\x31\x8b\x07");
+    let kinds: Vec<Kind> = code.instructions().iter().map(|i| i.kind).collect();
+    assert_eq!(kinds, [Kind::Identify, Kind::Random, Kind::Random, Kind::Long, Kind::Load]);
+    assert!(kinds[..4].iter().all(|kind| kind.is_long()) && !Kind::Load.is_long());
+    assert_eq!(code.waited(2), Some(Waited::For(0)), "a sample is met behind it");
+}
+
+#[test]
 fn pauses_are_met_at_them_and_behind_them() {
     use crate::pauses;
     assert!(

@@ -260,8 +260,11 @@ fn kind(instruction: &Instruction, operand: Option<&Operand>, info: &Instruction
     {
         return Kind::Atomic;
     }
-    if is_long(instruction) {
-        return Kind::Long;
+    match instruction.mnemonic() {
+        Mnemonic::Cpuid => return Kind::Identify,
+        Mnemonic::Rdrand | Mnemonic::Rdseed => return Kind::Random,
+        _ if is_long(instruction) => return Kind::Long,
+        _ => {}
     }
     // Of the thread alone, and in few lines.
     if memory && matches!(instruction.segment_prefix(), Register::FS | Register::GS) {
@@ -323,9 +326,6 @@ fn is_long(instruction: &Instruction) -> bool {
             | Rdtsc
             | Rdtscp
             | Rdpmc
-            | Cpuid
-            | Rdrand
-            | Rdseed
             | Xgetbv
             | Lfence
             | Clflush

@@ -82,7 +82,7 @@ tables! {
         time "t": Float [Seconds Key], "end of the interval in which it was found, since the observation began" since 7;
         process "process": Text, "name of the thread" since 7;
         function "function": Text, "the function" since 7;
-        instruction "instruction": Text, "kind of the instruction that waited: plain, load, store, atomic, long or copy" since 7;
+        instruction "instruction": Text, "kind of the instruction that waited: plain, load, store, atomic, long, identify, random or copy" since 7;
         cause "cause": Word<UserCause>, "what took the time" since 7;
         samples "samples": Float [None Count], "timer samples; parts of one where an instruction's samples have several causes" since 7;
     }

@@ -16,7 +16,7 @@ use names::Names;
 pub use when::When;
 
 /// The entries that ncpu brings.
-const OWN: [&str; 14] = [
+const OWN: [&str; 15] = [
     include_str!("locks.toml"),
     include_str!("user-code.toml"),
     include_str!("call-patterns.toml"),
@@ -25,6 +25,7 @@ const OWN: [&str; 14] = [
     include_str!("standard-libraries.toml"),
     include_str!("limits-and-waits.toml"),
     include_str!("late.toml"),
+    include_str!("arithmetic.toml"),
     include_str!("kernel-locks.toml"),
     include_str!("calls.toml"),
     include_str!("memory.toml"),

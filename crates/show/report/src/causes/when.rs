@@ -171,9 +171,14 @@ whens! {
     Full = "full" [process, place, object] named "pipe or socket": "threads wait three tenths of the time or more for room in it, while nothing of the program is active",
     Messages = "messages" [process, place, object, rate] named "a pipe, a socket or an eventfd": "threads wait at both ends for messages, 2000 times a second or more, for 2 ms or less on average, with less than 5 us of user code for each",
     SharedByReaders = "shared-by-readers" [line, place, words, writers, threads, sharing] named "the function that writes and the data": "user code waits for a cache line that the readers of a lock write",
+    SharedInJava = "shared-in-java" [line, place, words, writers, threads, sharing] named "the function that writes and the data": "the same, of data without a name, written by code that Java's compilers made",
     SharedWord = "shared-word" [line, place, words, writers, threads, sharing] named "the function that writes and the data": "user code waits for a cache line in which several threads use the same word, and one writes it",
     FalseSharing = "false-sharing" [line, place, words, writers, threads, sharing] named "the function that writes and the data": "user code waits for a cache line in which each thread uses a word of its own",
     MemoryWaits = "memory-waits" [function, process, part] named "the function": "a tenth of the capacity or more is loads of one function that missed their core's own caches, two fifths of its time or more, in 200 samples or more",
+    SlowInstruction = "slow-instruction" [function, process, place] named "the kind of the instruction, as tables have it": "a twentieth of the capacity or more is one such instruction, in functions of which it takes a fifth of the time or more, in 50 samples or more",
+    ObjectsMade = "objects-made" [process, place, calls] named "the process": "making instances of epoll, timers, pipes and the like takes a hundredth of the capacity or more, and a twentieth of the process's time on CPU; a fifth of that or more closes them, and hardly any files and sockets are opened",
+    ExactGrowth = "exact-growth" [function, process, place] named "the process": "three twentieths of a process's time on CPU or more are copies and page faults below a function of a library that grows a vector or text to just the size that it is asked for",
+    SmallRegions = "small-regions" [process, place] named "the process": "the thread that begins parallel regions of OpenMP is in the library for longer than in the regions' code, by a twentieth of the capacity or more, beyond what it waits for the others' work and for a CPU; waits in which threads sleep are short or few",
     SameRight = "same-right" []: "threads stood behind other programs for a twentieth of the time or more",
 }
 

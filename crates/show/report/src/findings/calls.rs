@@ -110,6 +110,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     claims.extend(herd(view, &calls));
     claims.extend(connections(view));
     claims.extend(opened(view, &calls));
+    claims.extend(made(view, &calls));
     let least = 0.01 * view.capacity();
     for ((process, call), taken) in &calls.of {
         let polls = *call == "wait4" && polls_children(calls.results.get(&(*process, *call)));
@@ -227,6 +228,74 @@ fn opened(view: &View<'_>, calls: &Calls<'_>) -> Vec<Claim> {
         claims.push(claim);
     }
     claims
+}
+
+/// Calls that make an object of the kernel which has a descriptor and no name, and which programs usually keep.
+const MAKES: [&str; 12] = [
+    "epoll_create",
+    "epoll_create1",
+    "timerfd_create",
+    "eventfd",
+    "eventfd2",
+    "signalfd",
+    "signalfd4",
+    "pipe",
+    "pipe2",
+    "memfd_create",
+    "io_uring_setup",
+    "pidfd_open",
+];
+
+/// The part of a process's time on CPU that making such objects takes from which it is a pattern, and that of their ends, of it.
+const MADE: f64 = 0.05;
+const ENDED: f64 = 0.2;
+
+/// Instances of epoll, timers, pipes and the like that are made and closed again, one after another.
+fn made(view: &View<'_>, calls: &Calls<'_>) -> Vec<Claim> {
+    // Descriptors of these are closed as well.
+    const OTHERS: [&str; 6] = ["openat", "open", "socket", "accept", "accept4", "connect"];
+    let seconds = |process: &str, of: &[&str]| -> f64 {
+        of.iter().filter_map(|call| calls.of.get(&(process, *call))).map(|taken| taken.seconds).sum()
+    };
+    let mut processes: Vec<&str> =
+        calls.of.keys().filter(|(_, call)| MAKES.contains(call)).map(|(process, _)| *process).collect();
+    processes.sort_unstable();
+    processes.dedup();
+    processes.retain(|process| {
+        let makes = seconds(process, &MAKES);
+        makes >= 0.01 * view.capacity()
+            && makes >= MADE * view.on_cpu(process)
+            && seconds(process, &["close"]) >= ENDED * makes
+            && seconds(process, &OTHERS) <= 0.2 * makes
+    });
+    let of_process = |process: &&str| {
+        let (mut places, mut kinds) = (Most::default(), Most::default());
+        let mut claim = Claim::new(Kind::Calls, [When::ObjectsMade], *process);
+        // An instance of epoll takes its list of descriptors with it.
+        let told = MAKES[..2].iter().any(|call| calls.of.contains_key(&(*process, *call)));
+        let parts = MAKES
+            .iter()
+            .map(|call| (*call, "making them"))
+            .chain([("close", "closing them")])
+            .chain(told.then_some(("epoll_ctl", "telling them what to wait for")));
+        for (call, what) in parts {
+            let Some(taken) = calls.of.get(&(*process, call)) else { continue };
+            for &at in taken.inside.iter().chain(&taken.entry) {
+                let sample = &view.samples[at];
+                if MAKES.contains(&call) {
+                    kinds.add(call, sample.seconds);
+                    places.add(&Place::of(sample, call).words(), sample.seconds);
+                }
+                claim.ask(Source::Sample(at), sample.seconds, what);
+            }
+        }
+        let (words, place) = places.place(process);
+        let mut claim = claim.with("process", *process).with("place", place).with("calls", kinds.words(3));
+        claim.key = format!("objects made {process}");
+        claim.line("called in", words);
+        claim
+    };
+    processes.iter().map(of_process).collect()
 }
 
 /// Connections of TCP that are made and ended at such a rate that they cost.

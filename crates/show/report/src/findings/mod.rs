@@ -35,6 +35,7 @@ mod runtime;
 mod scans;
 mod serial;
 mod shared_lines;
+mod slow_instructions;
 mod sorts;
 mod spins;
 mod system_calls;
@@ -70,7 +71,7 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 25] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 26] = [
     tracers::claims,
     pools::claims,
     begun::claims,
@@ -80,6 +81,7 @@ const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 25] = [
     lock_functions::claims,
     shared_lines::claims,
     memory_waits::claims,
+    slow_instructions::claims,
     serial::claims,
     uneven::claims,
     runtime::claims,

@@ -54,7 +54,7 @@ pub(super) fn begins(frame: &str) -> bool {
 
 /// Whether a function is of a language's own library or runtime, by its name.
 pub(super) fn is_library(frame: &str) -> bool {
-    const PYTHON: [&str; 54] = [
+    const PYTHON: [&str; 56] = [
         "typing.py",
         "inspect.py",
         "linecache.py",
@@ -82,6 +82,8 @@ pub(super) fn is_library(frame: &str) -> bool {
         "selectors.py",
         "selector_events.py",
         "base_events.py",
+        "format_helpers.py",
+        "futures.py",
         "events.py",
         "tasks.py",
         "subprocess.py",
@@ -584,6 +586,17 @@ mod tests {
             "malloc ← batch",
             "which call it is says what stands between"
         );
+    }
+
+    #[test]
+    fn asyncios_own_files_are_no_place() {
+        let frames = [
+            "extract_stack (format_helpers.py:62)",
+            "Future.__init__ (futures.py:82)",
+            "BaseEventLoop.create_future (base_events.py:429)",
+            "fetch (jobs.py:10)",
+        ];
+        assert_eq!(Place::of_frames(&frames, "").function(), "fetch (jobs.py:10)");
     }
 
     #[test]

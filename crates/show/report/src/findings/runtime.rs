@@ -42,6 +42,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     claims.extend(compilers(view));
     claims.extend(interpreted(view));
     claims.extend(filled(view));
+    claims.extend(grown(view));
     claims.extend(functions(view, When::Function, |sample| &sample.user));
     // Its page faults are a matter of fresh memory.
     claims.extend(functions(view, When::BulkMemory, |sample| match sample.class {
@@ -263,6 +264,53 @@ fn filled(view: &View<'_>) -> Vec<Claim> {
         claims.push(claim);
     }
     claims
+}
+
+/// Whether a function of C++'s or Rust's library grows a vector or a text to just the size that it is asked for.
+fn grows_exactly(frame: &str) -> bool {
+    let cxx =
+        ["std::vector<", "std::__cxx11::basic_string<", "std::string::"].iter().any(|t| frame.starts_with(t))
+            && frame.split('(').next().is_some_and(|bare| bare.ends_with("::reserve"));
+    let rust = frame.trim_start_matches('<').starts_with("alloc::")
+        && ["::grow_exact", "::try_reserve_exact", "::reserve_exact"].iter().any(|end| frame.contains(end));
+    cxx || rust
+}
+
+/// Vectors and texts that are grown by little, again and again, to just the size that is needed next: all is copied each time.
+fn grown(view: &View<'_>) -> Vec<Claim> {
+    let mut of: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (at, sample) in view.samples.iter().enumerate() {
+        if sample.user.iter().any(|frame| grows_exactly(frame)) {
+            of.entry(sample.process).or_default().push(at);
+        }
+    }
+    of.retain(|process, samples| {
+        let seconds = view.sample_seconds(samples);
+        seconds >= KNOWN_PARTICULAR * view.on_cpu(process) && seconds >= LEAST * view.capacity()
+    });
+    let of_process = |(process, samples): (&str, Vec<usize>)| {
+        let (mut places, mut functions) = (Most::default(), Most::default());
+        let mut claim = Claim::new(Kind::Runtime, [When::ExactGrowth], process);
+        for at in samples {
+            let sample = &view.samples[at];
+            let grows = sample.user.iter().rfind(|frame| grows_exactly(frame)).copied();
+            functions.add(&super::names::short(grows.unwrap_or("")), sample.seconds);
+            places.add(&Place::beyond(&sample.user, grows_exactly).words(), sample.seconds);
+            let what = if sample.layer() == Layer::Faults {
+                "page faults of new memory"
+            } else {
+                "copying all elements"
+            };
+            claim.ask(Source::Sample(at), sample.seconds, what);
+        }
+        let (words, place) = places.place(process);
+        let function = functions.top().map_or_else(String::new, |(f, _)| f);
+        let mut claim = claim.with("process", process).with("place", place).with("function", function);
+        claim.key = format!("exact growth {process}");
+        claim.line("called in", words);
+        claim
+    };
+    of.into_iter().map(of_process).collect()
 }
 
 /// The compiler's threads of the Java virtual machine and of V8.

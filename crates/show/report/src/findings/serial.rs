@@ -6,6 +6,7 @@ use ncpu_schema::{IdleReason, Layer};
 
 use super::claim::{Claim, Kind, Source};
 use super::names::short;
+use super::teams;
 use super::view::View;
 use crate::causes::When;
 use crate::onion::evidence::{Charged, charged};
@@ -41,6 +42,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
             || row.share < NAMED
             || view.busy_threads(&row.process, WORKS) < 2
             || !runs_alone(view, &row)
+            || is_of_team(view, &row)
         {
             continue;
         }
@@ -105,6 +107,15 @@ pub(super) fn idles_beside(view: &View<'_>, claim: &Claim) -> f64 {
         _ => 0.0,
     });
     (beside.sum::<f64>() - asked).clamp(0.0, idle)
+}
+
+/// Whether the code is a part of OpenMP's parallel regions or of their beginning and end: others wait at the region's end for it, since
+/// it stood behind other programs, has more work, or the region is small.
+fn is_of_team(view: &View<'_>, row: &Charged) -> bool {
+    match row.wanders() {
+        true => teams::is_mostly_in_library(view, &row.process),
+        false => row.code.split(" <- ").any(teams::is_region),
+    }
 }
 
 /// Whether code runs alone for most of the time that it runs.

@@ -92,6 +92,13 @@ fn is_guarded(
     guarded > 0.5 * all && longest > all
 }
 
+/// Whether code that Java's compilers made writes a line; the virtual machine's own functions are of C++.
+fn by_java(view: &View<'_>, line: &SharedLine) -> bool {
+    let in_thread =
+        |s: &Sampled<'_>| s.process == line.process && s.user.iter().any(|f| f.starts_with("JavaThread::"));
+    !line.writers.contains("::") && view.samples.iter().any(in_thread)
+}
+
 fn claim(view: &View<'_>, line: &SharedLine, part: f64, waited: &HashMap<&str, f64>) -> Claim {
     let mut places = Most::default();
     let (mut by_readers, mut all) = (0.0, 0.0);
@@ -109,14 +116,15 @@ fn claim(view: &View<'_>, line: &SharedLine, part: f64, waited: &HashMap<&str, f
     let slow = view.samples.iter().filter(|s| reads(s) && s.user.iter().any(|frame| writes(frame)));
     let beside: f64 = slow.map(|s| s.seconds).sum();
     let readers = line.writers.split(", ").any(is_read_lock) || by_readers > 0.5 * all || beside > 0.01 * all;
+    let known = !line.object.is_empty() && line.object != "unknown";
     let when = match line.sharing == "true" {
         true if readers => When::SharedByReaders,
+        true if (!known || line.object == "heap") && by_java(view, line) => When::SharedInJava,
         true => When::SharedWord,
         false => When::FalseSharing,
     };
     let writers = line.writers.split(", ").map(short).collect::<Vec<_>>().join(", ");
     let (words, place) = places.place(&writers);
-    let known = !line.object.is_empty() && line.object != "unknown";
     let mut claim = Claim::new(Kind::SharedLine, [when], format!("{} {}", line.writers, line.object))
         .with(
             "line",

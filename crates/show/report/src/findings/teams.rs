@@ -1,11 +1,11 @@
-//! Teams of OpenMP: more threads than CPUs, and loops whose iterations are handed out one by one.
+//! Teams of OpenMP: more threads than CPUs, loops whose iterations are handed out one by one, and regions that are too small.
 
 use std::collections::BTreeMap;
 
 use ncpu_schema::{Layer, Microstate, SampleClass};
 
 use super::claim::{Claim, Kind, Source};
-use super::places::{Most, Place};
+use super::places::{Most, Place, begins};
 use super::pools::setting;
 use super::view::View;
 use crate::causes::When;
@@ -51,7 +51,11 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let mut claims = Vec::new();
     for (process, team) in of.iter().filter(|(_, team)| team.region) {
         claims.extend(schedule(view, process, team));
-        claims.extend(crowd(view, process, team));
+        let crowded = crowd(view, process, team);
+        if crowded.is_none() {
+            claims.extend(small_regions(view, process));
+        }
+        claims.extend(crowded);
     }
     claims
 }
@@ -89,7 +93,7 @@ fn is_library(frame: &str) -> bool {
 }
 
 /// Whether a compiler made a function of the body of a parallel region.
-fn is_region(frame: &str) -> bool {
+pub(super) fn is_region(frame: &str) -> bool {
     frame.contains("._omp_fn.") || frame.contains(".omp_outlined")
 }
 
@@ -144,5 +148,102 @@ fn crowd(view: &View<'_>, process: &str, team: &Team) -> Option<Claim> {
         claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part, "switches and wake-ups");
     }
     claim.line("queued", format!("{queued:.2} thread-s for a CPU, {:.2} CPU-s on one", team.on_cpu));
+    Some(claim)
+}
+
+/// The activity of a thread of a team.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Does {
+    /// The work of a region.
+    Region,
+    /// Beginning a region, ending it, or waiting in between.
+    Library,
+    /// Code between regions.
+    Serial,
+}
+
+/// The mean wait of threads of a team, in seconds, up to which their regions are short.
+const SHORT: f64 = 0.001;
+
+/// The part of capacity that beginning and ending regions takes from which it is claimed.
+const OVERHEAD: f64 = 0.05;
+
+/// Samples of a process: each with whether its thread is the one that begins regions, and what it does.
+struct Work<'v, 'a> {
+    view: &'v View<'a>,
+    samples: Vec<(usize, bool, Does)>,
+}
+
+impl<'v, 'a> Work<'v, 'a> {
+    fn of(view: &'v View<'a>, process: &str) -> Work<'v, 'a> {
+        let mut samples = Vec::new();
+        for (at, sample) in view.samples.iter().enumerate().filter(|(_, s)| s.process == process) {
+            let region = sample.user.iter().rposition(|f| is_region(f));
+            let outside = &sample.user[region.map_or(0, |at| at + 1)..];
+            let begins_regions = outside.iter().any(|f| !is_library(f) && !begins(f));
+            let does = match (region, outside.iter().any(|f| is_library(f))) {
+                (Some(_), _) => Does::Region,
+                (None, true) => Does::Library,
+                (None, false) => Does::Serial,
+            };
+            samples.push((at, begins_regions, does));
+        }
+        Work { view, samples }
+    }
+
+    /// CPU-seconds of the thread that begins regions, or of the others.
+    fn seconds(&self, begins: bool, does: Does) -> f64 {
+        let of = self.samples.iter().filter(|(_, b, d)| *b == begins && *d == does);
+        of.map(|(at, ..)| self.view.samples[*at].seconds).sum()
+    }
+}
+
+/// Whether the thread that begins regions is in the library for longer than in code of its own between them.
+pub(super) fn is_mostly_in_library(view: &View<'_>, process: &str) -> bool {
+    let work = Work::of(view, process);
+    work.seconds(true, Does::Library) > work.seconds(true, Does::Serial)
+        && work.samples.iter().any(|(.., does)| *does == Does::Region)
+}
+
+/// Regions that take longer to begin and end than to do: the thread that begins them is in the library for longer than in regions,
+/// though the others' work and their waits for a CPU hardly keep it.
+fn small_regions(view: &View<'_>, process: &str) -> Option<Claim> {
+    let workers = view.busy_threads(process, WORKS).checked_sub(1).filter(|&workers| workers > 0)? as f64;
+    let work = Work::of(view, process);
+    let (own, others) = (work.seconds(true, Does::Region), work.seconds(false, Does::Region) / workers);
+    let (serial, library) = (work.seconds(true, Does::Serial), work.seconds(true, Does::Library));
+    let overhead = library - (others - own).max(0.0) - view.in_state(process, Microstate::Lat);
+    let (mut slept, mut times) = (0.0, 0.0);
+    for s in view.slept.iter().filter(|s| s.process == process && s.wait != "run queue") {
+        if s.user.iter().any(|f| is_library(f)) {
+            slept += s.seconds;
+            times += s.count;
+        }
+    }
+    let long = slept > overhead && slept > SHORT * times;
+    if overhead < own.max(others) || overhead < OVERHEAD * view.capacity() || long {
+        return None;
+    }
+    let mut places = Most::default();
+    let mut claim = Claim::new(Kind::HandOff, [When::SmallRegions], process);
+    for &(at, begins_regions, _) in work.samples.iter().filter(|(.., does)| *does == Does::Library) {
+        let sample = &view.samples[at];
+        if begins_regions {
+            places.add(&Place::beyond(&sample.user, is_library).words(), sample.seconds);
+            claim.ask(Source::Sample(at), sample.seconds, "beginning and ending regions");
+        } else {
+            // The others wait for serial code as well.
+            let part = library / (library + serial);
+            claim.ask(Source::Sample(at), sample.seconds * part, "waiting for the next region");
+        }
+    }
+    let (words, place) = places.place(process);
+    let mut claim = claim.with("process", process).with("place", place);
+    claim.key = format!("small regions {process}");
+    claim.line("regions of", words);
+    claim.line(
+        "one thread",
+        format!("{own:.2} CPU-s in regions, {library:.2} CPU-s beginning and ending them, {serial:.2} CPU-s between"),
+    );
     Some(claim)
 }

@@ -339,7 +339,7 @@ impl UserCode {
             let shared = line.is_some_and(|line| line.sharing().is_some());
             let cause = match instruction.kind {
                 Kind::Plain => UserCause::Computing,
-                Kind::Long => UserCause::Long,
+                Kind::Long | Kind::Identify | Kind::Random => UserCause::Long,
                 _ if shared => UserCause::SharedLine,
                 Kind::Atomic => UserCause::Atomic,
                 _ if instruction.operand.is_some_and(|o| o.on_stack) || near.contains(&i) => {

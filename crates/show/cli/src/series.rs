@@ -102,6 +102,7 @@ pub fn watch(
     let (rotate, dir) = args.rotate(record, interval)?.context("--rotate needs --record DIR")?;
     keep_small();
     let stop = stop::on_signals()?;
+    ncpu_files::reader::end_with(&stop);
     let pace = Pace::keep(&stop, Vec::new());
     let mut log = Log::open(args, rotate, dir, subject.words.clone(), interval)?;
     // Its own sink takes nothing: what is observed goes to the series.

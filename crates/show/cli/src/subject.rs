@@ -274,6 +274,10 @@ pub fn observe(
     prepare: impl FnOnce(&mut Observation),
 ) -> anyhow::Result<Observed> {
     let stop = stop::on_signals()?;
+    // A report on one program waits for its names.
+    if kind == Purpose::Watch {
+        ncpu_files::reader::end_with(&stop);
+    }
     let pace = Pace::keep(&stop, Vec::new());
     let mut sink = sink::open(kind, subject.words.clone(), interval.as_secs_f64(), record)?;
     let locks = subject.locks.as_ref().map(PreloadLocks::dir);

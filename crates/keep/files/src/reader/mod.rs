@@ -27,7 +27,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use message::{ANSWER, Answer, CHUNK, MAX_PATH, OPEN, OPEN_PROC, READ, REQUEST, Request, START};
@@ -38,6 +38,8 @@ const LATE: Duration = Duration::from_millis(300);
 /// How long it may take where the reader waits for a CPU, and where the program has to keep pace.
 const STARVED: Duration = Duration::from_millis(4000);
 const STARVED_IN_PACE: Duration = Duration::from_millis(400);
+/// How long reading may go on in all once the program is told to end.
+const LAST: Duration = Duration::from_secs(1);
 /// How long it may take where the reader computes for [`Whose::TARGET`].
 const COMPUTING: Duration = Duration::from_secs(60);
 /// `f_type` of file systems whose data come from another process or machine, or may: `statfs(2)`.
@@ -231,7 +233,7 @@ impl Source {
 
     /// Whether its user has time left for more to be read and parsed.
     pub fn may_read(&self) -> bool {
-        state().times.allow_work(self.0.whose, Instant::now())
+        !refused_at_the_end() && state().times.allow_work(self.0.whose, Instant::now())
     }
 
     /// Charges its user with the time that it took to parse.
@@ -278,7 +280,7 @@ fn is_roots(about: &Answer) -> bool {
 
 /// Whether a user has time left for more names of addresses.
 pub fn may_name(whose: Whose) -> bool {
-    state().times.allow_names(whose, Instant::now())
+    !refused_at_the_end() && state().times.allow_names(whose, Instant::now())
 }
 
 /// Charges a user with the time that names of addresses took.
@@ -359,6 +361,34 @@ static IN_PACE: AtomicBool = AtomicBool::new(false);
 /// the reader has had a CPU.
 pub fn keep_pace() {
     IN_PACE.store(true, Ordering::Relaxed);
+}
+
+/// The flag that tells the program to end, and when reading ends after that.
+static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+static ENDS: OnceLock<Instant> = OnceLock::new();
+
+/// Once the flag is set reading goes on for a second more, and what was not read until then has no answer: who told the program to
+/// end waits for it. The first flag counts.
+pub fn end_with(stop: &Arc<AtomicBool>) {
+    STOP.get_or_init(|| stop.clone());
+}
+
+/// How long reading may still go on; `None`: for ever.
+fn left() -> Option<Duration> {
+    let stopped = STOP.get().is_some_and(|stop| stop.load(Ordering::Relaxed));
+    stopped.then(|| {
+        let now = Instant::now();
+        ENDS.get_or_init(|| now + LAST).saturating_duration_since(now)
+    })
+}
+
+/// Whether the program is told to end, and nothing more is read. Counts.
+fn refused_at_the_end() -> bool {
+    let over = left().is_some_and(|left| left.is_zero());
+    if over {
+        REFUSED.fetch_add(1, Ordering::Relaxed);
+    }
+    over
 }
 
 /// The process id of the reader, if there is one.
@@ -536,6 +566,9 @@ fn ask(
     fd: Option<RawFd>,
     into: &mut [u8],
 ) -> io::Result<(Answer, Option<OwnedFd>)> {
+    if refused_at_the_end() {
+        return Err(io::ErrorKind::ResourceBusy.into());
+    }
     let mut state = state();
     let in_pace = IN_PACE.load(Ordering::Relaxed);
     let now = Instant::now();
@@ -598,7 +631,7 @@ fn send(socket: &OwnedFd, head: &[u8], text: &[u8], fd: Option<RawFd>) -> io::Re
 
 /// The timeout of an answer while the reader is runnable.
 fn starved(whose: Whose) -> Duration {
-    match IN_PACE.load(Ordering::Relaxed) {
+    match IN_PACE.load(Ordering::Relaxed) || left().is_some() {
         true => STARVED_IN_PACE,
         false if whose == Whose::TARGET => COMPUTING,
         false => STARVED,
@@ -609,6 +642,7 @@ fn starved(whose: Whose) -> Duration {
 fn wait(socket: &OwnedFd, pid: i32, began: Instant, starved: Duration) -> io::Result<bool> {
     let mut most = LATE;
     loop {
+        let starved = left().map_or(starved, |left| starved.min(began.elapsed() + left));
         let left = most.saturating_sub(began.elapsed());
         let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: a live local.

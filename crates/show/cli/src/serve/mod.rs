@@ -155,6 +155,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(user != Some((0, 0)), "--user: root would give up nothing");
     keep_small();
     let stop = stop::on_signals()?;
+    ncpu_files::reader::end_with(&stop);
     pace::allow();
     let starting = Pace::keep(&stop, Vec::new());
     let subject = Subject::running(&args.target, args.seconds)?;

@@ -10,7 +10,9 @@ const SHOWN: usize = 3;
 /// Whether a frame is a line of a script.
 pub(super) fn is_line(frame: &str) -> bool {
     frame.ends_with(')')
-        && frame.rsplit_once(" (").is_some_and(|(_, at)| at.contains(':') && at.contains('.'))
+        && frame
+            .rsplit_once(" (")
+            .is_some_and(|(_, at)| at.contains(':') && at.contains('.') || at.starts_with("[eval]:"))
 }
 
 /// The function and the file of a line of a script.
@@ -47,6 +49,8 @@ pub(super) fn begins(frame: &str) -> bool {
         ["core::ops::function::FnOnce", "std::thread::", "std::rt::", "std::panicking::", "std::sys::"];
     let bare = frame.split(['@', '(']).next().unwrap_or(frame).trim_start_matches('_');
     BEGINS.contains(&bare)
+        // What Node loads and runs programs by.
+        || frame.contains(" (node:internal/")
         || RUST.iter().any(|start| frame.trim_start_matches(['<', '&']).starts_with(start))
         || frame.starts_with("[unknown")
         || SCRIPTS.iter().any(|start| frame.starts_with(start))
@@ -139,7 +143,11 @@ pub(super) fn is_library(frame: &str) -> bool {
     ];
     if is_line(frame) {
         let file = name_and_file(frame).map_or("", |(_, file)| file);
-        return PYTHON.contains(&file) || file.starts_with("<frozen") || file.starts_with("node:");
+        return PYTHON.contains(&file) || file.starts_with("<frozen");
+    }
+    // Node's own, of which no line is known.
+    if frame.contains(" (node:") {
+        return true;
     }
     let bare = frame.trim_start_matches(['<', '&']);
     STARTS.iter().any(|start| bare.starts_with(start))
@@ -319,6 +327,17 @@ fn is_native_method(frame: &str) -> bool {
     ["Java_java_", "Java_sun_", "Java_jdk_"].iter().any(|start| frame.starts_with(start))
 }
 
+/// How many of the innermost functions are C and Java's own, where C works for a method of Java's library.
+fn within_java(frames: &[&str]) -> usize {
+    let of_java =
+        |frame: &&&str| ["java.", "javax.", "jdk.", "sun."].iter().any(|start| frame.starts_with(start));
+    // Methods have a dot before their names; of C only what a compiler has split has one.
+    let native =
+        frames.iter().take_while(|frame| !frame.contains('.') || frame.contains(".constprop")).count();
+    let java = frames[native..].iter().take_while(of_java).count();
+    if java == 0 || native + java == frames.len() { 0 } else { native + java }
+}
+
 /// Whether a function is what libraries call a system call by: `__close` of `close`.
 pub(super) fn is_wrapper(frame: &str, call: &str) -> bool {
     let bare = c_name(frame);
@@ -367,9 +386,9 @@ impl Place {
         let mut inside = own[outside..].to_vec();
         inside = if inside.is_empty() { own } else { inside };
         if inside.is_empty() {
-            let native = frames.iter().rposition(|frame| !call.is_empty() && is_native_method(frame));
-            let called = &frames[native.map_or(0, |at| at + 1)..];
-            inside = called.iter().copied().skip_while(|frame| is_between(frame, call)).collect();
+            let native = frames.iter().rposition(|frame| is_native_method(frame)).map_or(0, |at| at + 1);
+            let native = if call.is_empty() { 0 } else { native.max(within_java(frames)) };
+            inside = frames[native..].iter().copied().skip_while(|frame| is_between(frame, call)).collect();
             // Code that a runtime has compiled has no name here, and what called it is not the place.
             let unnamed = inside.first().is_some_and(|frame| *frame == "[anon]");
             inside.retain(|frame| !unnamed && !begins(frame));
@@ -609,6 +628,22 @@ mod tests {
         // A program's own package.
         assert_eq!(place(&["dumps (__init__.py:12)", "send (a.py:3)"]), "dumps (__init__.py:12)");
         assert_eq!(place(&["row (__init__.py:9)", search, "find (a.py:4)"]), "row (__init__.py:9)");
+    }
+
+    #[test]
+    fn what_java_s_library_calls_is_called_in_the_program() {
+        let of = |frames: &[&str]| Place::of_frames(frames, "read").words();
+        let library =
+            ["handleRead", "readSingle", "java.io.RandomAccessFile.read0", "java.io.RandomAccessFile.read"];
+        assert_eq!(
+            of(&[&library[..], &["app.Journal.count", "app.Main.main"]].concat()),
+            "app.Journal.count ← app.Main.main"
+        );
+        assert_eq!(
+            of(&["read", "app_read", "app.Native.read", "java.lang.Thread.run"]),
+            "app_read ← app.Native.read ← java.lang.Thread.run"
+        );
+        assert!(of(&library).starts_with("handleRead"), "nobody else is known");
     }
 
     #[test]

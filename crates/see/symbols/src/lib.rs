@@ -26,6 +26,7 @@ mod table;
 mod tables;
 mod unwind;
 mod user;
+mod v8;
 mod wait;
 
 pub use btf::{BtfError, BtfMembers, Variable};
@@ -49,4 +50,5 @@ pub use python::{NO_CFRAME, PythonAt, Pythons, Spliced};
 pub use recent::Recent;
 pub use unwind::{Copied, Unwinding, Unwound};
 pub use user::{CodeKey, CodePlace, SourceLine, User, made_code};
+pub use v8::{V8At, V8s};
 pub use wait::StackWait;

@@ -30,6 +30,8 @@ const MAX_FILES: usize = 1 << 12;
 /// longest.
 const FIRST_AGAIN: Duration = Duration::from_millis(1);
 const LAST_AGAIN: Duration = Duration::from_secs(1);
+/// The longest where the last reading found new code.
+const NEW_CODE_AGAIN: Duration = Duration::from_millis(50);
 /// The most processes for which this time is kept.
 const MAX_AGAIN: usize = 1 << 12;
 
@@ -180,7 +182,7 @@ impl ProcMaps {
     }
 
     /// Reads the mappings of a process again, because one of its addresses lies outside them; returns whether
-    /// it did. Not every address is code, so this is done at growing intervals.
+    /// it did. Not every address is code, so this is done at growing intervals; at short ones where there is new code each time.
     pub(crate) fn note_again(&mut self, tgid: u32) -> bool {
         let now = Instant::now();
         if self.again.len() >= MAX_AGAIN {
@@ -195,7 +197,15 @@ impl ProcMaps {
         if self.read_again.len() < MAX_AGAIN {
             self.read_again.insert(tgid);
         }
-        self.note_process(tgid)
+        let before = self.code(tgid);
+        let lives = self.note_process(tgid);
+        if self.code(tgid) != before
+            && let Some((next, wait)) = self.again.get_mut(&tgid)
+        {
+            *wait = (*wait).min(NEW_CODE_AGAIN);
+            *next = now + *wait;
+        }
+        lives
     }
 
     /// Processes whose mappings were read again for such an address since the last call: they may have loaded
@@ -528,6 +538,28 @@ mod tests {
         assert!(maps.note_again(7));
         assert_eq!(maps.take_read_again().into_iter().collect::<Vec<_>>(), [7]);
         assert!(maps.take_read_again().is_empty());
+    }
+
+    #[test]
+    fn mappings_are_read_again_soon_where_there_is_new_code() {
+        let dir = tree(7, SH);
+        let mut maps = ProcMaps::new(dir.path());
+        maps.note_process(7);
+        let waits = |maps: &mut ProcMaps, new: bool| -> Duration {
+            for i in 0..20u64 {
+                let text = format!(
+                    "{SH}{:x}-{:x} r-xp 0 00:00 0\n",
+                    0x6000_0000 + 0x2000 * i,
+                    0x6000_1000 + 0x2000 * i
+                );
+                std::fs::write(dir.path().join("proc/7/maps"), if new { &text } else { SH }).unwrap();
+                maps.again.entry(7).and_modify(|(next, _)| *next = Instant::now());
+                assert!(maps.note_again(7));
+            }
+            maps.again[&7].1
+        };
+        assert_eq!(waits(&mut maps, false), LAST_AGAIN);
+        assert_eq!(waits(&mut maps, true), NEW_CODE_AGAIN);
     }
 
     #[test]

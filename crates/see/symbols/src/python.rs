@@ -205,7 +205,7 @@ impl Pythons {
         let mut out = Vec::with_capacity(stack.len());
         let mut named = |pythons: &mut Pythons, code: u64| match code & 1 != 0 && process.shim {
             true => None,
-            false => pythons.name(maps, tgid, code & !1, &process, &mut memory).map(Spliced::Python),
+            false => pythons.name(maps, tgid, code & !1, &process, &mut memory).map(Spliced::Named),
         };
         for frame in stack {
             if !is_loop(frame) {
@@ -224,7 +224,7 @@ impl Pythons {
             if out.len() == before {
                 out.push(Spliced::Kept(frame));
             } else if !ended && cut {
-                out.push(Spliced::Python(DEEPER.into()));
+                out.push(Spliced::Named(DEEPER.into()));
             }
         }
         if !whole {
@@ -232,7 +232,7 @@ impl Pythons {
                 out.extend(named(self, code));
             }
             if cut {
-                out.push(Spliced::Python(DEEPER.into()));
+                out.push(Spliced::Named(DEEPER.into()));
             }
         }
         Some(out)
@@ -287,13 +287,13 @@ impl Pythons {
     }
 }
 
-/// A frame of a stack with Python's functions inserted.
+/// A frame of a stack with functions of a script inserted.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Spliced<'a, T> {
     /// An unchanged frame.
     Kept(&'a T),
-    /// A function of Python.
-    Python(Arc<str>),
+    /// A function.
+    Named(Arc<str>),
 }
 
 /// `python3.11`, `libpython3.12.so.1.0`, `python`.

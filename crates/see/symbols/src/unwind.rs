@@ -40,9 +40,9 @@ pub struct Copied {
     pub regs: [u64; 4],
     /// Words from the stack pointer on.
     pub words: Vec<u64>,
-    /// Code objects of its frames of Python, innermost first; the lowest bit is set if the interpreter was
-    /// called for one.
-    pub python: Vec<u64>,
+    /// What its frames of a script are of, innermost first. Python: code objects, the lowest bit set if the interpreter was called
+    /// for one. V8: of each frame the address of its code, and what its function shares.
+    pub codes: Vec<u64>,
 }
 
 /// A stack that was unwound.

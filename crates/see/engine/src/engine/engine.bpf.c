@@ -37,5 +37,6 @@
 #include "thread_time.h"
 #include "threads.h"
 #include "user_locks.h"
+#include "v8.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

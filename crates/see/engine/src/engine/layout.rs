@@ -3,10 +3,10 @@
 use std::ffi::c_char;
 
 use ncpu_schema::{CpuState, Microstate};
-use ncpu_symbols::PythonAt;
+use ncpu_symbols::{PythonAt, V8At};
 
 use super::skel::types;
-use crate::bpf_support::ring::{EventHead, PYTHON_FRAMES, same_records};
+use crate::bpf_support::ring::{EventHead, SCRIPT_WORDS, same_records};
 use crate::bpf_support::{Plain, same_layout};
 
 /// Where a CPU is, by its number in the BPF programs (`enum at`).
@@ -194,7 +194,7 @@ const _: () = assert!(size_of::<types::place>() == 16 + 2 * PLACE_WORDS);
 /// Where a record's copy of the stack begins: behind the room for its frames.
 pub(super) const COPY_AT: usize = size_of::<types::stack_event>();
 const _: () = assert!(COPY_AT == std::mem::offset_of!(types::copied_stack, ip));
-const _: () = assert!(COPY_AT + 40 + 8 * PYTHON_FRAMES == std::mem::offset_of!(types::copied_stack, bytes));
+const _: () = assert!(COPY_AT + 40 + 8 * SCRIPT_WORDS == std::mem::offset_of!(types::copied_stack, bytes));
 /// Where the frames of a process of Python are, for the kernel side.
 pub(super) use types::python as KernelPython;
 
@@ -452,6 +452,15 @@ pub(super) fn python(at: &PythonAt) -> [u8; size_of::<KernelPython>()] {
     }
     bytes
 }
+
+/// As the kernel side has it, in bytes.
+pub(super) fn v8(at: &V8At) -> [u8; size_of::<types::v8>()] {
+    let mut bytes = [0; size_of::<types::v8>()];
+    bytes[..4].copy_from_slice(&at.shared.to_ne_bytes());
+    bytes[4..].copy_from_slice(&at.name.to_ne_bytes());
+    bytes
+}
+const _: () = assert!(std::mem::offset_of!(types::v8, name) == 4 && size_of::<types::v8>() == 8);
 const _: () = assert!(size_of::<KernelPython>() == 8 + 12 * 4);
 const _: () = assert!(std::mem::offset_of!(KernelPython, threads) == 8);
 const _: () = assert!(std::mem::offset_of!(KernelPython, cframe) == 24);

@@ -46,7 +46,7 @@ use std::time::{Duration, Instant};
 use libbpf_rs::{Iter, Link, RingBuffer};
 use ncpu_files::reader::Source as FileSource;
 use ncpu_schema::Microstate;
-use ncpu_symbols::PythonAt;
+use ncpu_symbols::{PythonAt, V8At};
 
 use crate::bpf_support::ring::{self, Inbox};
 use crate::bpf_support::{Error, Result, comm, monotonic_ns, perf, read};

@@ -161,7 +161,7 @@ static long next_frame(__u32 i, struct frame_walk *w)
 	return 0;
 }
 
-ROUNDS_OF(next_frame, struct frame_walk, PYTHON_FRAMES)
+ROUNDS_OF(next_frame, struct frame_walk, SCRIPT_WORDS)
 
 /* Notes the Python frames of the current thread with its copy. Returns a hash that identifies them, or 0 if there are
  * none. */
@@ -183,7 +183,7 @@ APART __u64 python_frames(void)
 	if (frame && at->cframe != NO_CFRAME)
 		frame = user_word(frame + at->cframe);
 	struct frame_walk w = { .at = at, .c = c, .frame = frame };
-	ROUNDS(next_frame, &w, PYTHON_FRAMES);
+	ROUNDS(next_frame, &w, SCRIPT_WORDS);
 	return w.hash;
 }
 

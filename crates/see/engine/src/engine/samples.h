@@ -11,7 +11,7 @@
 #include "in_flight.h"
 #include "threads.h"
 #include "stack_copies.h"
-#include "python.h"
+#include "v8.h"
 #include "critical_path.h"
 #include "switches.h"
 
@@ -224,7 +224,7 @@ int sample(void *ctx)
 		__u64 key = (__u64)e->head.tgid << 48 ^ SAMPLED;
 		c->codes = 0;
 		if (e->user_bytes) {
-			python_frames();
+			script_frames();
 			if (may_copy(s, now))
 				copied = (__u32)copy_stack();
 		}

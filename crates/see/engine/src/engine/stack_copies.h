@@ -11,16 +11,16 @@
 
 #define COPY_PAGES 3 /* whole ones, behind the rest of the page that the stack pointer is in */
 
-#define PYTHON_FRAMES 128
+#define SCRIPT_WORDS 128
 
 /*
- * A stack as any, and behind the room for its frames the registers, the frames of Python and the stack from its pointer on.
+ * A stack as any, and behind the room for its frames the registers, the frames of a script and the stack from its pointer on.
  */
 struct copied_stack {
 	struct stack_event e;
 	__u64 ip, sp, bp, lr;		/* lr: the link register of arm64 */
 	__u64 codes;			/* how many of the following */
-	__u64 code[PYTHON_FRAMES];	/* | 1 where the interpreter's loop was called for it; see python.h */
+	__u64 code[SCRIPT_WORDS];	/* what they are of; see python.h and v8.h */
 	__u8 bytes[(COPY_PAGES + 1) * 4096];
 };
 

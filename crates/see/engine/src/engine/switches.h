@@ -12,7 +12,7 @@
 #include "first_waits.h"
 #include "kernel_locks.h"
 #include "stack_copies.h"
-#include "python.h"
+#include "v8.h"
 #include "requests.h"
 #include "call_locks.h"
 #include "futexes.h"
@@ -355,8 +355,8 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	struct stack_event *e = &c->e;
 	__u64 copied = 0;
 	head(&e->head, EV_FUTEX, p, now);
-	/* Its stack of C is the same wherever in Python it waits. */
-	__u64 python = python_frames();
+	/* Its stack of C is the same wherever in a script it waits. */
+	__u64 script = script_frames();
 	if (fresh) {
 		/* User space judges by the waiter's stack what kind of futex this is. */
 		copied = (__u32)copy_stack();
@@ -379,7 +379,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		e->detail.off.unplaced = 0;
 		if (e->user_bytes) {
 			/* The depth is the same for threads whose stacks begin on a page. */
-			__u64 chain = (r->off_stack ^ (regs->sp & 0xfff) * SPREAD ^ python) | 2;
+			__u64 chain = (r->off_stack ^ (regs->sp & 0xfff) * SPREAD ^ script) | 2;
 			__u64 place = place_of(chain, regs->sp);
 			e->detail.off.unplaced = !place;
 			r->off_stack = place ? place : new_place(chain, now);

@@ -5,7 +5,7 @@ use std::path::Path;
 use libbpf_rs::{MapCore, MapFlags};
 
 use super::layout::{self, Verdict, Wait};
-use super::{Engine, Place, PythonAt, read};
+use super::{Engine, Place, PythonAt, V8At, read};
 
 impl Engine {
     /// Tells the kernel side what waits for a futex, or those at a place, are for.
@@ -37,18 +37,12 @@ impl Engine {
 
     /// Tells the kernel side where the frames of a process of Python are.
     pub fn tell_python(&self, tgid: u32, at: &PythonAt) {
-        // A full table leaves its functions without names; those that have ended make room.
-        let told = layout::python(at);
-        let pythons = &self.skel.maps.pythons;
-        if pythons.update(&tgid.to_ne_bytes(), &told, MapFlags::ANY).is_err() {
-            for key in pythons.keys() {
-                let pid = key.first_chunk().map_or(0, |k| u32::from_ne_bytes(*k));
-                if !Path::new(&format!("/proc/{pid}")).exists() {
-                    let _ = pythons.delete(&key);
-                }
-            }
-            let _ = pythons.update(&tgid.to_ne_bytes(), &told, MapFlags::ANY);
-        }
+        tell_of_process(&self.skel.maps.pythons, tgid, &layout::python(at));
+    }
+
+    /// Tells the kernel side how functions of JavaScript are told apart in a process of V8.
+    pub fn tell_v8(&self, tgid: u32, at: &V8At) {
+        tell_of_process(&self.skel.maps.v8s, tgid, &layout::v8(at));
     }
 
     /// Forgets where that lies.
@@ -100,5 +94,18 @@ impl Engine {
     pub fn forget_futex(&self, key: u64) {
         // It may have been one too many before.
         let _ = self.skel.maps.verdicts.delete(&key.to_ne_bytes());
+    }
+}
+
+/// Notes something of a process. A full table leaves its functions without names; processes that have ended make room.
+fn tell_of_process(map: &impl MapCore, tgid: u32, told: &[u8]) {
+    if map.update(&tgid.to_ne_bytes(), told, MapFlags::ANY).is_err() {
+        for key in map.keys() {
+            let pid = key.first_chunk().map_or(0, |k| u32::from_ne_bytes(*k));
+            if !Path::new(&format!("/proc/{pid}")).exists() {
+                let _ = map.delete(&key);
+            }
+        }
+        let _ = map.update(&tgid.to_ne_bytes(), told, MapFlags::ANY);
     }
 }

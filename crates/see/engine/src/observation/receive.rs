@@ -7,19 +7,20 @@ use ncpu_schema::CpuState;
 use super::Observation;
 use crate::bpf_support::Stack;
 use crate::engine::Event;
+use crate::names::Frames;
 
 impl Observation {
     /// Takes in all that has been sent.
     pub(super) fn receive(&mut self) {
         for event in self.engine.drain() {
-            self.tell_pythons();
+            self.tell_scripts();
             self.take_in(event);
         }
         for verdict in self.locks.judge_again(&mut self.symbols) {
             self.engine.judge_futex(&verdict);
             self.corrections.judged();
         }
-        self.tell_pythons();
+        self.tell_scripts();
         self.correct(false);
     }
 
@@ -70,7 +71,7 @@ impl Observation {
             }
             Event::Exec(pid, comm) => {
                 self.symbols.note_exec(pid, &comm);
-                self.tell_pythons();
+                self.tell_scripts();
                 if let Some(locks) = &mut self.user_locks
                     && locks.began(pid, Instant::now())
                 {
@@ -105,16 +106,19 @@ impl Observation {
 
     fn note_process(&mut self, stack: &Stack) {
         self.symbols.note(stack.tgid, stack.tid, &stack.comm);
-        self.tell_pythons();
+        self.tell_scripts();
     }
 
-    /// Tells the kernel side of processes of Python as soon as they are known: what it sends until then has no functions.
-    fn tell_pythons(&mut self) {
+    /// Tells the kernel side of processes of Python and V8 as soon as they are known: what it sends until then has no functions.
+    fn tell_scripts(&mut self) {
         if self.symbols.next_look().is_some_and(|at| at <= Instant::now()) {
             self.symbols.look(Instant::now());
         }
-        for (tgid, at) in self.symbols.new_pythons() {
-            self.engine.tell_python(tgid, &at);
+        for (tgid, frames) in self.symbols.new_scripts() {
+            match frames {
+                Frames::Python(at) => self.engine.tell_python(tgid, &at),
+                Frames::V8(at) => self.engine.tell_v8(tgid, &at),
+            }
         }
     }
 

@@ -367,7 +367,7 @@ impl Waiters {
 
 /// The names of a stack with its functions of Python; empty without any.
 fn python(symbols: &mut Symbols, stack: &Stack, copy: Option<&Copied>) -> Vec<Arc<str>> {
-    if copy.is_none_or(|copy| copy.python.is_empty()) {
+    if copy.is_none_or(|copy| copy.codes.is_empty()) {
         return Vec::new();
     }
     let mut whole = stack.clone();

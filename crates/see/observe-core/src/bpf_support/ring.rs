@@ -154,19 +154,19 @@ pub fn walked(bytes: &[u8]) -> Option<(StackHead, Stack)> {
     Some((stack, Stack { tgid: stack.head.tgid, tid: stack.head.tid, comm, kernel, user }))
 }
 
-/// Room for Python frames in a record (`PYTHON_FRAMES` of stack_copies.h).
-pub const PYTHON_FRAMES: usize = 128;
+/// Room for the frames of a script in a record (`SCRIPT_WORDS` of stack_copies.h).
+pub const SCRIPT_WORDS: usize = 128;
 
-/// The copy of a stack at byte `at` of a record: four registers, the number of Python frames with room for
-/// [`PYTHON_FRAMES`], then the stack, or nothing if it was not copied.
+/// The copy of a stack at byte `at` of a record: four registers, the number of words of a script's frames with room for
+/// [`SCRIPT_WORDS`], then the stack, or nothing if it was not copied.
 pub fn copied(bytes: &[u8], at: usize) -> Option<Copied> {
     let word = |b: &[u8]| b.try_into().map(u64::from_ne_bytes).unwrap_or(0);
     let mut words = bytes.get(at..)?.chunks_exact(8).map(word);
     let regs = [words.next()?, words.next()?, words.next()?, words.next()?];
-    let count = usize::try_from(words.next()?).ok()?.min(PYTHON_FRAMES);
-    let mut python: Vec<u64> = words.by_ref().take(PYTHON_FRAMES).collect();
-    python.truncate(count);
-    Some(Copied { regs, words: words.collect(), python })
+    let count = usize::try_from(words.next()?).ok()?.min(SCRIPT_WORDS);
+    let mut codes: Vec<u64> = words.by_ref().take(SCRIPT_WORDS).collect();
+    codes.truncate(count);
+    Some(Copied { regs, words: words.collect(), codes })
 }
 
 /// A record with only a stack: its identity and the stack.

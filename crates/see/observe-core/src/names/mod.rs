@@ -3,12 +3,12 @@
 //!
 //! Code compiled by a Java virtual machine has neither frame pointers nor unwind tables. For it,
 //! `ncpu_symbols::hotspot` reads the size and the function of each frame from the process's memory, using the
-//! structure descriptions that libjvm exports for debuggers. Functions of Java and Python are in no file; in
+//! structure descriptions that libjvm exports for debuggers. Functions of Java and of scripts are in no file; in
 //! stacks they have addresses where no code can lie (`functions`).
 
 pub mod caller;
 mod functions;
-mod python;
+mod scripts;
 pub mod waits;
 
 use std::ops::Range;
@@ -18,15 +18,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ncpu_symbols::{
-    CodePlace, Copied, Kernel, KernelError, ProcMaps, PythonAt, Pythons, Recent, SourceLine, Unwinding,
-    Unwound, User, boundary, made_code, name_parts,
+    CodePlace, Copied, Kernel, KernelError, ProcMaps, Pythons, Recent, SourceLine, Unwinding, Unwound, User,
+    boundary, made_code, name_parts,
 };
 
 use crate::bpf_support::Stack;
 use crate::bpf_support::namespace;
-use crate::bpf_support::ring::PYTHON_FRAMES;
+use crate::bpf_support::ring::SCRIPT_WORDS;
 use functions::Functions;
-use python::Python;
+pub use scripts::Frames;
+use scripts::Scripts;
 
 /// Names for addresses, with a cache.
 pub struct Symbols {
@@ -37,7 +38,7 @@ pub struct Symbols {
     maps: ProcMaps,
     user: User,
     unwinding: Unwinding,
-    python: Python,
+    scripts: Scripts,
     functions: Functions,
     images: Recent<u32, Option<Box<str>>>,
     /// Time of the last reset of all files (`forgot`) and of the last removal of unused entries (`aged`).
@@ -125,7 +126,7 @@ impl Symbols {
             maps: ProcMaps::new(root),
             user: User::new(),
             unwinding: Unwinding::default(),
-            python: Python::default(),
+            scripts: Scripts::default(),
             functions: Functions::default(),
             images: Recent::new(MAX_IMAGES),
             forgot: Instant::now(),
@@ -208,11 +209,11 @@ impl Symbols {
             self.maps.forget();
             self.user.forget();
             self.unwinding.forget();
-            self.python.forget();
+            self.scripts.forget();
             self.images.clear();
         }
         self.maps.note_process(tgid);
-        self.python.examine(&self.maps, tgid);
+        self.scripts.examine(&self.maps, tgid);
         self.images.insert(tgid, comm.map(Box::from));
     }
 
@@ -229,23 +230,23 @@ impl Symbols {
         self.unwinding.forget_unused();
     }
 
-    /// Examines new processes again, which may have loaded Python since.
+    /// Examines new processes again, which may have loaded an interpreter since.
     pub fn look(&mut self, now: Instant) {
-        self.python.look(&mut self.maps, now);
+        self.scripts.look(&mut self.maps, now);
     }
 
     /// Time of the next such examination.
     pub fn next_look(&self) -> Option<Instant> {
-        self.python.next()
+        self.scripts.next()
     }
 
-    /// Python processes found since the last call, and the location of their frames.
-    pub fn new_pythons(&mut self) -> Vec<(u32, PythonAt)> {
+    /// Processes that run scripts, found since the last call, and what tells their frames.
+    pub fn new_scripts(&mut self) -> Vec<(u32, Frames)> {
         // These processes had an unmapped address before: a library may have been loaded.
         for tgid in self.maps.take_read_again() {
-            self.python.examine(&self.maps, tgid);
+            self.scripts.examine(&self.maps, tgid);
         }
-        self.python.take_new()
+        self.scripts.take_new()
     }
 
     /// As [`Symbols::note`], for a process that may already have ended, from the text of its `maps`.
@@ -335,7 +336,7 @@ impl Symbols {
                 "programs' files are read by a process whose system calls are not filtered (seccomp): {why}"
             )
         });
-        self.user.notes().chain(self.python.notes()).chain(late).chain(unfiltered)
+        self.user.notes().chain(self.scripts.notes()).chain(late).chain(unfiltered)
     }
 
     /// User frames, innermost first, including the functions that the Go compiler has inlined.
@@ -413,22 +414,40 @@ impl Symbols {
 
     fn unwound(&mut self, stack: &mut Stack, copy: Option<&Copied>) -> (Unwinds, Vec<usize>) {
         let Some(copy) = copy else { return Default::default() };
-        // Python frames arrive without a copy too.
+        // Frames of scripts arrive without a copy too.
         let unwound = (!copy.words.is_empty()).then(|| self.unwind(stack.tgid, copy));
         let (stacks, mut whole, mut marks) = (unwound.is_some().into(), false, Vec::new());
+        let mut codes = None;
         if let Some(unwound) = unwound {
             (whole, marks) = (unwound.whole, unwound.marks);
             if whole || unwound.frames.len() >= stack.user.len() {
                 stack.user = unwound.frames;
+                codes = self.codes_in_copy(stack, &unwound.words, copy);
             }
             whole = whole || self.begins(stack);
         }
-        if !copy.python.is_empty() {
+        let (codes, more) = codes.unwrap_or_else(|| (copy.codes.clone(), Vec::new()));
+        marks.extend(more);
+        if !codes.is_empty() {
             let names = self.functions(stack.tgid, &stack.user);
-            let codes = (&copy.python[..], PYTHON_FRAMES);
-            self.python.splice(&self.maps, stack, (&names, whole), codes, &mut self.functions);
+            let codes = (&codes[..], SCRIPT_WORDS);
+            self.scripts.splice(&self.maps, stack, (&names, whole), codes, &mut self.functions);
         }
         (Unwinds { stacks, whole: whole.into() }, marks)
+    }
+
+    /// What frames of JavaScript are of, and the words that tell, where a stack was unwound from its copy.
+    fn codes_in_copy(
+        &mut self,
+        stack: &Stack,
+        words: &[Option<usize>],
+        copy: &Copied,
+    ) -> Option<(Vec<u64>, Vec<usize>)> {
+        if !self.scripts.runs_v8(stack.tgid) {
+            return None;
+        }
+        let names = self.functions(stack.tgid, &stack.user);
+        self.scripts.in_copy(&self.maps, stack, (&names, words), copy)
     }
 
     /// Whether the outermost frame is a function with which threads begin. Frame pointers can reach it too,

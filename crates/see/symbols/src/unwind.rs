@@ -40,7 +40,7 @@ pub struct Copied {
     pub regs: [u64; 4],
     /// Words from the stack pointer on.
     pub words: Vec<u64>,
-    /// What its frames of a script are of, innermost first. Python: code objects, the lowest bit set if the interpreter was called
+    /// The functions of its frames of a script, innermost first. Python: code objects, the lowest bit set if the interpreter was called
     /// for one. V8: of each frame the address of its code, and what its function shares.
     pub codes: Vec<u64>,
 }

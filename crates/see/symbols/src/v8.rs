@@ -34,7 +34,7 @@ const MAX_SOURCE: usize = 4 << 20;
 const MAX_LINES: usize = 1 << 16;
 /// The most strings that one leads to.
 const MAX_STRINGS: usize = 8;
-/// From so many variables on V8 keeps their names in a table.
+/// V8 keeps the names of this many variables of a function, or more, in a table.
 const TABLE: u64 = 75;
 /// Bits that distinguish a function's address from a later object at the same place (`TAG` of python.h).
 const TAG: u64 = 0xffff << 48;
@@ -43,7 +43,7 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The lowest bit of a pointer to an object on V8's heap.
 const HEAP_OBJECT: u64 = 1;
 
-/// What the kernel side needs of a process: offsets in objects.
+/// Offsets in objects, by which the kernel side follows a process's frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct V8At {
     /// In a function: what all its closures share.
@@ -181,8 +181,9 @@ impl V8s {
         *self = V8s::default();
     }
 
-    /// What the kernel side sends of a stack, from its copy, which knows the frames behind code of C++ as well; and the words that
-    /// distinguish it from stacks of other functions which the interpreter runs. `frames`: unwound, and whether each is V8's own
+    /// The functions of an unwound stack in the form in which the kernel side sends them, from the stack's copy: its frames behind
+    /// code of C++ are found as well. And the words of the copy that distinguish the stack from those of other functions which the
+    /// interpreter runs. `frames`: unwound, and whether each is V8's own
     /// code; `at`: of each but the first, the word of the copy that its address was read from. `None` for other processes.
     pub fn in_copy(
         &mut self,
@@ -320,7 +321,7 @@ fn numbers(file: &Source) -> Option<Numbers> {
         if let Some(offset) = segments.offset(address) {
             file.read_exact_at(&mut bytes, offset).ok()?;
         }
-        // Objects, and what is told apart by types and masks, are small.
+        // Offsets, types and masks are small numbers.
         i16::try_from(i32::from_ne_bytes(bytes)).ok().map(sixteen_bits)
     };
     let found: Option<Vec<u64>> = Numbers::NAMES.iter().map(of).collect();
@@ -364,7 +365,7 @@ impl Heap {
         Some(self.word(map, self.numbers.instance_type)? & 0xffff)
     }
 
-    /// What a function shares with its closures, as the kernel side sends it.
+    /// The `SharedFunctionInfo` of a function, with the tag that the kernel side gives it.
     fn shared(&self, function: u64) -> Option<u64> {
         let shared = self.word(function, self.numbers.shared)?;
         if self.kind(shared)? != self.numbers.shared_type {
@@ -432,7 +433,7 @@ impl Heap {
         let behind = first + if locals < TABLE { 2 * locals } else { 1 + locals };
         let mut name = None;
         for word in (behind..behind + 3).map_while(slot).filter(|word| small(*word).is_none()) {
-            // What is no string lies behind: the scope around it, or another object.
+            // The scope around it follows, or another object.
             if self.kind(word).is_none_or(|kind| kind >= n.first_other) || name.is_some() {
                 break;
             }

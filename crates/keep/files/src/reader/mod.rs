@@ -578,7 +578,10 @@ fn ask(
     }
     // One that has ended, by whatever cause, is replaced once.
     for _ in 0..2 {
-        let child = state.child()?;
+        // One that cannot be started is as late as one that does not answer.
+        let child = state.child().inspect_err(|_| {
+            LATE_ANSWERS.fetch_add(1, Ordering::Relaxed);
+        })?;
         let began = Instant::now();
         // SAFETY: it has no padding that is not initialised: all its members are numbers.
         let head = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(request).cast::<u8>(), REQUEST) };
@@ -607,6 +610,7 @@ fn ask(
             error => Err(io::Error::from_raw_os_error(error)),
         };
     }
+    LATE_ANSWERS.fetch_add(1, Ordering::Relaxed);
     Err(io::ErrorKind::BrokenPipe.into())
 }
 

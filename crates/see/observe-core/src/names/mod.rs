@@ -436,7 +436,7 @@ impl Symbols {
         (Unwinds { stacks, whole: whole.into() }, marks)
     }
 
-    /// What frames of JavaScript are of, and the words that tell, where a stack was unwound from its copy.
+    /// The functions of frames of JavaScript, and the words of the copy that distinguish them, of a stack unwound from its copy.
     fn codes_in_copy(
         &mut self,
         stack: &Stack,

@@ -16,7 +16,7 @@ const FIRST_AGAIN: Duration = Duration::from_millis(5);
 const AGAIN: u32 = 10;
 const MAX_MAYBE: usize = 256;
 
-/// What the kernel side needs to follow the frames of a process's scripts.
+/// Addresses and offsets by which the kernel side follows the frames of a process's scripts.
 #[derive(Clone, Copy, Debug)]
 pub enum Frames {
     /// Of Python.

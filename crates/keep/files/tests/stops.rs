@@ -1,4 +1,4 @@
-//! Who tells the program to end does not wait for its reading. The flag is one for a process: this test has its own.
+//! Reading ends soon after the program is to end. The flag is one for a process, so this test has a program of its own.
 
 use std::io;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ fn reading_ends_a_second_after_the_program_is_told_to_end() {
     stop.store(true, Ordering::Relaxed);
     let end = Instant::now() + Duration::from_secs(60);
     let refused = loop {
-        // What is the last of an observation may still be read.
+        // The last of an observation may still be read.
         match source.read_exact_at(&mut into, 0) {
             Ok(()) => assert_eq!(&into, b"text"),
             Err(e) => break e,

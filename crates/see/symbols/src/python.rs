@@ -33,9 +33,9 @@ const MAX_NAME: usize = 120;
 const MAX_FILE: usize = 60;
 const MAX_PATH: usize = 4096;
 /// Bits that distinguish a code object's address from a later object at the same place (`TAG` of python.h).
-const TAG: u64 = 0xffff << 48;
+pub(crate) const TAG: u64 = 0xffff << 48;
 /// As in table.h of the kernel side.
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+pub(crate) const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Stands for callers beyond the kernel side's limit.
 const DEEPER: &str = "[deeper]";
 
@@ -465,11 +465,19 @@ fn describe(memory: &Source, tagged: u64, process: &Process) -> Option<String> {
         return None;
     }
     let path = text(memory, at(names.file)?, names, MAX_PATH)?;
-    let file = path.rsplit('/').next().unwrap_or(&path);
-    // The end of a long path says more.
-    let long = file.chars().count().saturating_sub(MAX_FILE);
-    let file: String = file.chars().skip(long).collect();
+    let file = file_name(&path);
     Some(format!("{} ({file}:{line})", text(memory, name, names, MAX_NAME)?))
+}
+
+/// The name of a file of scripts, without its folders.
+pub(crate) fn file_name(path: &str) -> String {
+    ending(path.rsplit('/').next().unwrap_or(path))
+}
+
+/// The end of a long path, which says more than its beginning.
+pub(crate) fn ending(path: &str) -> String {
+    let long = path.chars().count().saturating_sub(MAX_FILE);
+    path.chars().skip(long).collect()
 }
 
 /// A Python string of at most `most` characters.

@@ -14,7 +14,7 @@ use ncpu_files::reader::{Source, charge_names, may_name};
 
 use crate::elf::{Segments, named_symbols};
 use crate::maps::ProcMaps;
-use crate::python::Spliced;
+use crate::python::{SPREAD, Spliced, TAG, ending, file_name};
 use crate::recent::Recent;
 
 /// The interpreter's code for a function of JavaScript that has called another.
@@ -25,9 +25,8 @@ const BUILTINS: &str = "Builtins_";
 const MAX_NAMES: usize = 1 << 13;
 const MAX_PROCESSES: usize = 1 << 10;
 const MAX_SCRIPTS: usize = 16;
-/// The most characters of a name and of a file name, and of a path and a script that is read.
+/// The most characters of a name, and of a path and a script that is read.
 const MAX_NAME: usize = 120;
-const MAX_FILE: usize = 60;
 const MAX_PATH: usize = 4096;
 const MAX_SOURCE: usize = 4 << 20;
 /// The most lines of a script; functions beyond have none.
@@ -36,10 +35,6 @@ const MAX_LINES: usize = 1 << 16;
 const MAX_STRINGS: usize = 8;
 /// V8 keeps the names of this many variables of a function, or more, in a table.
 const TABLE: u64 = 75;
-/// Bits that distinguish a function's address from a later object at the same place (`TAG` of python.h).
-const TAG: u64 = 0xffff << 48;
-/// As in table.h of the kernel side.
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The lowest bit of a pointer to an object on V8's heap.
 const HEAP_OBJECT: u64 = 1;
 
@@ -64,7 +59,7 @@ macro_rules! numbers {
         impl Numbers {
             const NAMES: &[&[&str]] = &[$(&[$(concat!("v8dbg_", $name),)+],)*];
 
-            /// Of as many numbers as there are names.
+            /// Of N numbers, one for each name.
             fn of(numbers: &[u64]) -> Option<Numbers> {
                 let mut numbers = numbers.iter().copied();
                 Some(Numbers { $($field: numbers.next()?,)* })
@@ -193,8 +188,7 @@ impl V8s {
         copy: &[u64],
     ) -> Option<(Vec<u64>, Vec<usize>)> {
         let numbers = self.processes.get(&tgid).copied().flatten()?;
-        let mut heap = None;
-        let whose = maps.whose(tgid);
+        let mut heap = Charged { maps, tgid, numbers, heap: None };
         let (mut codes, mut marks) = (Vec::new(), Vec::new());
         for ((code, _), at) in frames.iter().zip(at).filter(|((_, own), at)| *own && at.is_some()) {
             // Below the address at which the caller goes on: the caller's frame, the context, the function.
@@ -203,20 +197,11 @@ impl V8s {
             if function & context & HEAP_OBJECT == 0 {
                 continue;
             }
-            let made =
-                maps.find(tgid, code.wrapping_sub(1)).is_some_and(|(file, _)| maps.file(file).path.is_none());
+            let made = is_made(maps, tgid, code.wrapping_sub(1));
             // Code that was made is of one function; another may come to lie where that of an interpreter's frame lay.
             let known = made.then(|| self.shared.get(&(tgid, *code, function)).copied()).flatten();
             let shared = known.unwrap_or_else(|| {
-                if !may_name(whose) {
-                    return None;
-                }
-                let began = Instant::now();
-                let heap = heap
-                    .get_or_insert_with(|| maps.memory(tgid).map(|memory| Heap { memory, numbers }))
-                    .as_ref();
-                let shared = heap.and_then(|heap| heap.shared(function));
-                charge_names(whose, began.elapsed());
+                let shared = heap.read(|heap| heap.shared(function))?;
                 if made {
                     self.shared.insert((tgid, *code, function), shared);
                 }
@@ -242,22 +227,13 @@ impl V8s {
         codes: &[u64],
     ) -> Option<Vec<Spliced<'a, (u64, bool)>>> {
         let numbers = self.processes.get(&tgid).copied().flatten()?;
-        let mut heap = None;
-        let whose = maps.whose(tgid);
+        let mut heap = Charged { maps, tgid, numbers, heap: None };
         let mut named: Vec<(u64, Arc<str>)> = Vec::new();
         for pair in codes.chunks_exact(2) {
             let known = self.names.get(&(tgid, pair[1])).cloned();
             let name = known.unwrap_or_else(|| {
-                if !may_name(whose) {
-                    return None;
-                }
-                let began = Instant::now();
-                let heap = heap
-                    .get_or_insert_with(|| maps.memory(tgid).map(|memory| Heap { memory, numbers }))
-                    .as_ref();
-                let name = heap.and_then(|heap| heap.describe(pair[1], tgid, &mut self.lines));
+                let name = heap.read(|heap| heap.describe(pair[1], tgid, &mut self.lines))?;
                 let name: Option<Arc<str>> = name.map(Arc::from);
-                charge_names(whose, began.elapsed());
                 self.names.insert((tgid, pair[1]), name.clone());
                 name
             });
@@ -273,9 +249,13 @@ impl V8s {
 
     /// Whether a function of JavaScript stands for code at an address, with this name: code made at run time, and the interpreter.
     pub fn stands_for(maps: &ProcMaps, tgid: u32, address: u64, name: &str) -> bool {
-        name.starts_with(INTERPRETER)
-            || maps.find(tgid, address).is_some_and(|(file, _)| maps.file(file).path.is_none())
+        name.starts_with(INTERPRETER) || is_made(maps, tgid, address)
     }
+}
+
+/// Whether code at an address was made at run time.
+fn is_made(maps: &ProcMaps, tgid: u32, address: u64) -> bool {
+    maps.find(tgid, address).is_some_and(|(file, _)| maps.file(file).path.is_none())
 }
 
 /// A stack with the functions of some of its addresses, in order: in their places, or behind the address.
@@ -342,6 +322,34 @@ struct Heap {
     numbers: Numbers,
 }
 
+/// The heap of a process, opened when it is first read, at the expense of the process's user.
+struct Charged<'a> {
+    maps: &'a ProcMaps,
+    tgid: u32,
+    numbers: Numbers,
+    heap: Option<Option<Heap>>,
+}
+
+impl Charged<'_> {
+    /// The result of `read`; `None` if the user has no time left, so that nothing is known.
+    fn read<T>(&mut self, read: impl FnOnce(&Heap) -> Option<T>) -> Option<Option<T>> {
+        let whose = self.maps.whose(self.tgid);
+        if !may_name(whose) {
+            return None;
+        }
+        let began = Instant::now();
+        let open = || self.maps.memory(self.tgid).map(|memory| Heap { memory, numbers: self.numbers });
+        let found = self.heap.get_or_insert_with(open).as_ref().and_then(read);
+        charge_names(whose, began.elapsed());
+        Some(found)
+    }
+}
+
+/// The bits that distinguish a function by its name.
+fn tag(name: u64) -> u64 {
+    name.wrapping_mul(SPREAD) & TAG
+}
+
 /// The value of a small number; `None` for a pointer.
 fn small(word: u64) -> Option<u64> {
     (word & 0xffff_ffff == 0).then_some(word >> 32)
@@ -371,8 +379,7 @@ impl Heap {
         if self.kind(shared)? != self.numbers.shared_type {
             return None;
         }
-        let tag = self.word(shared, self.numbers.name)?.wrapping_mul(SPREAD) & TAG;
-        Some(shared & !TAG | tag)
+        Some(shared & !TAG | tag(self.word(shared, self.numbers.name)?))
     }
 
     /// The name of a function, its file and the line it begins at: `work (app.js:3)`.
@@ -388,7 +395,7 @@ impl Heap {
             return None;
         }
         let name = self.word(shared, n.name)?;
-        if name.wrapping_mul(SPREAD) & TAG != tagged & TAG {
+        if tag(name) != tagged & TAG {
             return None;
         }
         let script = self.word(shared, n.script)?;
@@ -407,10 +414,7 @@ impl Heap {
         let name = name.replace('\n', "\u{fffd}");
         let path = self.text(self.word(script, n.script_name)?, MAX_PATH).unwrap_or_default();
         let path = path.replace('\n', "\u{fffd}");
-        let file = if path.starts_with("node:") { &path } else { path.rsplit('/').next().unwrap_or(&path) };
-        // The end of a long path says more.
-        let long = file.chars().count().saturating_sub(MAX_FILE);
-        let file: String = file.chars().skip(long).collect();
+        let file = if path.starts_with("node:") { ending(&path) } else { file_name(&path) };
         let file = if file.is_empty() { "[eval]".into() } else { file };
         let line = position.and_then(|position| self.line(script, position, tgid, lines));
         Some(match line {
@@ -477,7 +481,7 @@ impl Heap {
         (before < MAX_LINES).then_some(before as u32 + 1)
     }
 
-    /// At most `most` characters of a string, as many as it has of 16 bits.
+    /// At most N characters of a string, N being `most`, of 16 bits each.
     fn text(&self, string: u64, most: usize) -> Option<String> {
         let n = &self.numbers;
         let (mut string, mut skip, mut length) = (string, 0, None);
@@ -620,8 +624,7 @@ mod tests {
             let (source, path) = (self.text("one\ntwo\nthree\nfour"), self.text("/srv/app.js"));
             let script = self.of_kind(NODE_20.script_type, &[source, path]);
             let shared = self.of_kind(NODE_20.shared_type, &[0, name, 0, script]);
-            let tag = name.wrapping_mul(SPREAD) & TAG;
-            heap(NODE_20).describe(shared & !TAG | tag, 1, &mut Recent::new(1))
+            heap(NODE_20).describe(shared & !TAG | tag(name), 1, &mut Recent::new(1))
         }
     }
 
@@ -710,7 +713,7 @@ mod tests {
             for (at, to) in pointers {
                 made.words[at] = begin + 8 * to as u64;
             }
-            let heap = heap(Numbers::of(&numbers).expect("as many as there are names"));
+            let heap = heap(Numbers::of(&numbers).expect("one for each name"));
             for at in 0..60 {
                 let object = begin + 8 * at;
                 let _ = heap.describe(object, 1, &mut Recent::new(1));

@@ -40,7 +40,7 @@ impl Engine {
         tell_of_process(&self.skel.maps.pythons, tgid, &layout::python(at));
     }
 
-    /// Tells the kernel side how functions of JavaScript are told apart in a process of V8.
+    /// Tells the kernel side how functions of JavaScript are distinguished in a process of V8.
     pub fn tell_v8(&self, tgid: u32, at: &V8At) {
         tell_of_process(&self.skel.maps.v8s, tgid, &layout::v8(at));
     }

@@ -71,7 +71,7 @@ func main() {
 		panic(err)
 	}
 	go http.Serve(listens, http.HandlerFunc(serve))
-	// Who observes needs a moment to know a program of Go.
+	// An observer needs a moment to recognise a program of Go.
 	time.Sleep(time.Second)
 	out, err := exec.Command("/proc/self/exe", "client", listens.Addr().String()).CombinedOutput()
 	if err != nil {

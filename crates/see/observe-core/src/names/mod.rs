@@ -426,8 +426,13 @@ impl Symbols {
             }
             whole = whole || self.begins(stack);
         }
-        let (codes, more) = codes.unwrap_or_else(|| (copy.codes.clone(), Vec::new()));
-        marks.extend(more);
+        let codes = match &codes {
+            Some((codes, more)) => {
+                marks.extend(more);
+                codes
+            }
+            None => &copy.codes,
+        };
         if !codes.is_empty() {
             let names = self.functions(stack.tgid, &stack.user);
             let codes = (&codes[..], SCRIPT_WORDS);

@@ -115,13 +115,16 @@ impl Scripts {
             frames.map(|(i, (&address, name))| (address, stands(called((i, &address)), name))).collect()
         };
         let frames = named(&|address, name| self.pythons.is_loop(tgid, address, name));
-        let code = named(&|address, name| V8s::stands_for(maps, tgid, address, name));
+        let code;
         let spliced = match self.pythons.splice(maps, tgid, (&frames, whole), |f| f.1, (codes, most)) {
             Some(spliced) => spliced,
-            None => match self.v8s.splice(maps, tgid, (&code, whole), codes) {
-                Some(spliced) => spliced,
-                None => return,
-            },
+            None => {
+                code = named(&|address, name| V8s::stands_for(maps, tgid, address, name));
+                match self.v8s.splice(maps, tgid, (&code, whole), codes) {
+                    Some(spliced) => spliced,
+                    None => return,
+                }
+            }
         };
         let frames = spliced.into_iter().map(|frame| match frame {
             Spliced::Kept(&(address, _)) => address,

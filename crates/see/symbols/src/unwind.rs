@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
-use ncpu_files::reader::Whose;
+use ncpu_files::reader::{Whose, put_off_unless};
 
 use crate::hotspot::{Frame, Machines};
 use crate::maps::ProcMaps;
@@ -184,6 +184,7 @@ impl Unwinding {
         }
         let (began, whose) = (Instant::now(), maps.whose(tgid));
         let Some(until) = self.spent.until(tgid, whose, began) else {
+            put_off_unless(false);
             return Unwound { frames: vec![copy.regs[0]], ..Unwound::default() };
         };
         let (unwound, unknown) = self.attempt(maps, tgid, copy, until);

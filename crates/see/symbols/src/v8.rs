@@ -630,7 +630,7 @@ mod tests {
     }
 
     fn heap(numbers: Numbers) -> Heap {
-        // Charged to nobody: so many reads would leave other tests of this program none.
+        // Charged to nobody: these reads would use up what other tests of this program have.
         let memory = format!("/proc/{}/mem", std::process::id());
         let memory = Source::of_proc(memory.as_ref(), Whose::TARGET).expect("its own memory");
         Heap { memory, numbers }

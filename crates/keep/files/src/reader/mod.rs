@@ -233,7 +233,7 @@ impl Source {
 
     /// Whether its user has time left for more to be read and parsed.
     pub fn may_read(&self) -> bool {
-        !refused_at_the_end() && state().times.allow_work(self.0.whose, Instant::now())
+        put_off_unless(!refused_at_the_end() && state().times.allow_work(self.0.whose, Instant::now()))
     }
 
     /// Charges its user with the time that it took to parse.
@@ -280,7 +280,7 @@ fn is_roots(about: &Answer) -> bool {
 
 /// Whether a user has time left for more names of addresses.
 pub fn may_name(whose: Whose) -> bool {
-    !refused_at_the_end() && state().times.allow_names(whose, Instant::now())
+    put_off_unless(!refused_at_the_end() && state().times.allow_names(whose, Instant::now()))
 }
 
 /// Charges a user with the time that names of addresses took.
@@ -332,6 +332,19 @@ pub struct Counts {
 
 static LATE_ANSWERS: AtomicU64 = AtomicU64::new(0);
 static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+static PUT_OFF: AtomicU64 = AtomicU64::new(0);
+
+/// How often so far something was not read, parsed or named for lack of time: it may be had later.
+pub fn put_off() -> u64 {
+    PUT_OFF.load(Ordering::Relaxed)
+}
+
+/// `allowed`; counts where it is not.
+pub fn put_off_unless(allowed: bool) -> bool {
+    PUT_OFF.fetch_add(u64::from(!allowed), Ordering::Relaxed);
+    allowed
+}
 
 /// Why the reader's system calls are not filtered; 0: they are.
 static UNFILTERED: AtomicI32 = AtomicI32::new(0);
@@ -572,16 +585,14 @@ fn ask(
     let mut state = state();
     let in_pace = IN_PACE.load(Ordering::Relaxed);
     let now = Instant::now();
-    if !state.times.allow(whose, now) || in_pace && !state.times.allow_delay(now) {
+    if !put_off_unless(state.times.allow(whose, now) && (!in_pace || state.times.allow_delay(now))) {
         REFUSED.fetch_add(1, Ordering::Relaxed);
         return Err(io::ErrorKind::ResourceBusy.into());
     }
     // One that has ended, by whatever cause, is replaced once.
     for _ in 0..2 {
         // One that cannot be started is as late as one that does not answer.
-        let child = state.child().inspect_err(|_| {
-            LATE_ANSWERS.fetch_add(1, Ordering::Relaxed);
-        })?;
+        let child = state.child().inspect_err(|_| count_late())?;
         let began = Instant::now();
         // SAFETY: it has no padding that is not initialised: all its members are numbers.
         let head = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(request).cast::<u8>(), REQUEST) };
@@ -592,7 +603,7 @@ fn ask(
         if !wait(&child.socket, child.pid, began, starved(whose))? {
             state.times.charge(whose, began.elapsed(), Instant::now());
             state.abandon();
-            LATE_ANSWERS.fetch_add(1, Ordering::Relaxed);
+            count_late();
             return Err(io::ErrorKind::TimedOut.into());
         }
         let Some((answer, fd)) = receive(child, into)? else {
@@ -610,8 +621,13 @@ fn ask(
             error => Err(io::Error::from_raw_os_error(error)),
         };
     }
-    LATE_ANSWERS.fetch_add(1, Ordering::Relaxed);
+    count_late();
     Err(io::ErrorKind::BrokenPipe.into())
+}
+
+fn count_late() {
+    LATE_ANSWERS.fetch_add(1, Ordering::Relaxed);
+    put_off_unless(false);
 }
 
 fn send(socket: &OwnedFd, head: &[u8], text: &[u8], fd: Option<RawFd>) -> io::Result<()> {

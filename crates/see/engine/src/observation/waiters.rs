@@ -9,6 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ncpu_files::reader::put_off;
 use ncpu_symbols::{Copied, Patterns, Pythons, Recent, StackWait, UserWait};
 
 use crate::bpf_support::Stack;
@@ -26,8 +27,8 @@ const MAX_PLACES: usize = 1 << 12;
 const MAX_PLACE_BYTES: usize = 4 << 20;
 /// Classes of a generation.
 const MAX_CLASSES: usize = 1 << 11;
-/// Stacks with code of a virtual machine that had no names when they were judged: kept, and looked at again at this
-/// interval.
+/// Stacks that had code without names when they were judged (a virtual machine's, or names that there was no time to read): kept, and
+/// looked at again at this interval.
 const MAX_DOUBTS: usize = 64;
 const AGAIN: Duration = Duration::from_secs(1);
 /// The first number of a place: 0 and 1 stand for none and for many (`OTHERS` of engine.h).
@@ -83,6 +84,8 @@ struct Doubt {
     stack: Stack,
     copy: Option<Copied>,
     unnamed: usize,
+    /// There was no time to read them.
+    put_off: bool,
 }
 
 /// A stack with names, and where in its copy each return address was found.
@@ -185,7 +188,7 @@ impl Waiters {
         copy: Option<&Copied>,
         again: bool,
     ) -> Vec<Verdict> {
-        let named = self.frames(symbols, stack, copy);
+        let (named, put_off) = self.frames(symbols, stack, copy);
         if again && self.class_of(&named).1 == FutexClass::Unknown {
             // A stack that no pattern matches does not overrule an earlier verdict.
             return Vec::new();
@@ -198,12 +201,12 @@ impl Waiters {
             return Vec::new();
         }
         let unnamed = named.unnamed();
-        if unnamed > 0 && !is_lock {
+        if (unnamed > 0 || put_off) && !is_lock {
             // The one that was first in doubt of all that are: it has been looked at most often.
             if self.doubts.len() == MAX_DOUBTS {
                 self.doubts.remove(0);
             }
-            self.doubts.push(Doubt { futex, stack: stack.clone(), copy: copy.cloned(), unnamed });
+            self.doubts.push(Doubt { futex, stack: stack.clone(), copy: copy.cloned(), unnamed, put_off });
         }
         verdicts
     }
@@ -217,17 +220,17 @@ impl Waiters {
         self.doubted = Some(now);
         let mut verdicts = Vec::new();
         for mut doubt in std::mem::take(&mut self.doubts) {
-            let named = self.frames(symbols, &doubt.stack, doubt.copy.as_ref());
+            let (named, put_off) = self.frames(symbols, &doubt.stack, doubt.copy.as_ref());
             let unnamed = named.unnamed();
-            let mut settled = unnamed == 0;
-            if unnamed < doubt.unnamed {
+            let mut settled = unnamed == 0 && !put_off;
+            if unnamed < doubt.unnamed || doubt.put_off && !put_off {
                 let copy = doubt.copy.as_ref();
                 let python = python(symbols, &doubt.stack, copy);
                 let (is_lock, told) = self.tell(&named, &python, doubt.futex, &doubt.stack, copy);
                 verdicts.extend(told);
                 settled |= is_lock;
             }
-            doubt.unnamed = unnamed;
+            (doubt.unnamed, doubt.put_off) = (unnamed, put_off);
             if !settled {
                 self.doubts.push(doubt);
             }
@@ -318,8 +321,15 @@ impl Waiters {
         told.unwrap_or_default()
     }
 
-    /// The waiter's stack: unwound, or by its frame pointers, whichever tells.
-    fn frames(&self, symbols: &mut Symbols, stack: &Stack, copy: Option<&Copied>) -> Named {
+    /// The waiter's stack, and whether there was no time to read all of it.
+    fn frames(&self, symbols: &mut Symbols, stack: &Stack, copy: Option<&Copied>) -> (Named, bool) {
+        let before = put_off();
+        let named = self.named_frames(symbols, stack, copy);
+        (named, put_off() != before)
+    }
+
+    /// By unwinding, or by frame pointers, whichever tells.
+    fn named_frames(&self, symbols: &mut Symbols, stack: &Stack, copy: Option<&Copied>) -> Named {
         let mut unwound = Named { frames: Vec::new(), words: Vec::new() };
         if let Some(copy) = copy {
             let by_tables = symbols.unwind(stack.tgid, copy);
@@ -380,6 +390,8 @@ mod tests {
     use super::*;
     use std::io::Write;
 
+    use ncpu_files::reader::{Whose, charge_names};
+
     #[test]
     fn stacks_that_take_long_to_judge_are_judged_later() {
         let (mut symbols, mut waiters) = (Symbols::new(), Waiters::new(Patterns::default()));
@@ -407,6 +419,41 @@ mod tests {
                 waiters.places.len()
             );
         }
+    }
+
+    /// Names that there was no time to read, as on a machine that is short of it.
+    #[test]
+    fn a_wait_whose_names_were_put_off_is_judged_when_they_come() {
+        let libc_of = |pid: u32| {
+            let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+            let first = maps.lines().find(|line| line.ends_with("/libc.so.6"))?;
+            u64::from_str_radix(first.split('-').next()?, 16).ok()
+        };
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+        let pid = child.id();
+        let begins = (0..100).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            libc_of(pid)
+        });
+        let own = libc_of(std::process::id()).expect("a C library");
+        let lock = (libc::pthread_mutex_lock as *const () as u64) - own + begins.expect("a C library") + 1;
+        let whose = Whose::process(format!("/proc/{pid}").as_ref(), pid);
+        let mut symbols = Symbols::new();
+        let mut waiters = Waiters::new(Patterns::default());
+        let stack = Stack { tgid: pid, comm: "sleep".into(), user: vec![lock], ..Stack::default() };
+        let class = |verdicts: &[Verdict]| verdicts.iter().map(|v| v.class).collect::<Vec<_>>();
+        charge_names(whose, Duration::from_millis(1200));
+        let first = waiters.judge(&mut symbols, 0x1000, &stack, None, false).expect("there is time");
+        let start = Instant::now();
+        let again = (1..400).find_map(|n| {
+            std::thread::sleep(Duration::from_millis(20));
+            let verdicts = waiters.judge_again(&mut symbols, start + AGAIN * n);
+            (!verdicts.is_empty()).then_some(verdicts)
+        });
+        child.kill().and_then(|()| child.wait()).expect("it is killed");
+        assert_eq!(class(&first), [FutexClass::Unknown]);
+        assert_eq!(class(&again.expect("there is time again")), [FutexClass::Lock]);
+        assert_eq!(class(&waiters.judge_again(&mut symbols, start + AGAIN * 500)), [], "it is settled");
     }
 
     /// Two functions of code made at run time, of which the second gets its name later.

@@ -3,7 +3,8 @@
 # how quickly it stops. The files are made by tests/hostile/make.py; each kind is run by the user nobody, over and over.
 # usage: benches/hostile.sh [MINUTES]      needs root
 # NCPU is the program, STEP the seconds between lines (10), NICE the niceness of what is hostile (5), CGROUP a control group for it.
-# Fails where an interval is missed, the observer takes more than MOST megabytes (120), or it needs more than 2 s to stop.
+# Fails where an interval is missed, the observer takes more than MOST megabytes (120), or it needs more than 2 s to stop. Tells also
+# what its reader and the program that answers requests (ncpu-serve) take, and how long the layers take to be answered at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 minutes=${1:-30} step=${STEP:-10} most=${MOST:-120} nice=${NICE:-5}
@@ -13,6 +14,8 @@ ncpu=$(realpath "${NCPU:-target/release/ncpu}")
 dir=$(mktemp -d)
 serve=
 end() {
+  # Whoever ends this script is not to leave them all running.
+  trap '' INT TERM HUP
   # Each kind has a session of its own.
   while read -r session; do
     local pids pid
@@ -144,26 +147,32 @@ echo "$kinds kinds at once"
 metric() { get metrics | awk -v name="ncpu_$1_total" '$1 == name { print int($2) }'; }
 resident() { awk '$1 == "VmRSS:" { print int($2 / 1024) }' "/proc/$1/status" 2> /dev/null || echo 0; }
 reader() { pgrep -x ncpu-reader -P "$serve" | tail -1; }
-began=$(date +%s.%N) first=$(metric intervals) worst=0 failed=0 before=$(metric intervals)
+server() { pgrep -x ncpu-serve -P "$serve" | tail -1; }
+began=$(date +%s.%N) first=$(metric intervals) worst=0 most_read=0 most_served=0 failed=0 before=$(metric intervals)
 ticks() { awk '{ sub(/.*\) /, ""); print $12 + $13 }' "/proc/$serve/stat"; }
 used=$(ticks)
-printf '%8s %9s %10s %9s %10s %7s %8s\n' seconds 'RSS MB' 'reader MB' intervals 'in step' 'CPU %' health
+printf '%8s %9s %10s %10s %9s %10s %7s %8s\n' seconds 'RSS MB' 'reader MB' 'server MB' intervals 'in step' 'CPU %' health
 while elapsed=$(awk -v a="$began" -v b="$(date +%s.%N)" 'BEGIN { print int(b - a) }') && [ "$elapsed" -lt $((minutes * 60)) ]; do
   sleep "$step"
   rss=$(resident "$serve") now=$(metric intervals) later=$(ticks)
+  reads=$(resident "$(reader)") serves=$(resident "$(server)")
   [ "$rss" -le "$worst" ] || worst=$rss
-  printf '%8d %9d %10d %9d %10d %7s %8s\n' "$elapsed" "$rss" "$(resident "$(reader)")" "$now" "$((${now:-0} - ${before:-0}))" \
+  [ "$reads" -le "$most_read" ] || most_read=$reads
+  [ "$serves" -le "$most_served" ] || most_served=$serves
+  printf '%8d %9d %10d %10d %9d %10d %7s %8s\n' "$elapsed" "$rss" "$reads" "$serves" "$now" "$((${now:-0} - ${before:-0}))" \
     "$(awk -v a="$used" -v b="$later" -v s="$step" 'BEGIN { printf "%.1f", (b - a) / s }')" "$(get healthz | head -c 8)"
   before=$now used=$later
 done
 seconds=$(awk -v a="$began" -v b="$(date +%s.%N)" 'BEGIN { print int(b - a) }')
 count=$(($(metric intervals) - first)) lost=$(metric lost_intervals)
+onion() { curl -s -m 30 -o /dev/null -w '%{http_code} in %{time_total} s' "http://127.0.0.1:$port/api/v1/tables/layers"; }
+echo "layers: $(onion), then $(onion)"
 grep -h 'in time\|reader' "$dir/said" || true
 stop=$(date +%s%N)
 kill -TERM "$serve"
 while kill -0 "$serve" 2> /dev/null && [ $(($(date +%s%N) - stop)) -lt 20000000000 ]; do sleep 0.02; done
 took=$((($(date +%s%N) - stop) / 1000000))
-echo "$count intervals of 1 s in $seconds s, $lost lost on the way; at most $worst MB; stopped in $took ms"
+echo "$count intervals of 1 s in $seconds s, $lost lost on the way; at most $worst MB, its reader $most_read, ncpu-serve $most_served; stopped in $took ms"
 [ "$count" -ge $((seconds - 1)) ] && [ "$lost" = 0 ] || { echo "intervals were missed"; failed=1; }
 [ "$worst" -le "$most" ] || { echo "more than $most MB"; failed=1; }
 [ "$took" -le 2000 ] || { echo "it took more than 2 s to stop"; failed=1; }

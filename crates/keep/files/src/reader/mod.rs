@@ -12,7 +12,7 @@
 //! that reading takes (seccomp; `filter`). At most eight are left behind. A small
 //! process that is forked at the start starts readers, so that they stay small. A program's file is held by its inode
 //! (`/proc/PID/map_files`) from when it is first seen, never opened by the path that its user chose unless device and inode are those
-//! of the mapping; only regular files are opened, and no link leads out of a process's root. `benches/hostile.sh` runs some 40
+//! of the mapping; only regular files are opened, and no link leads out of a process's root. `benches/hostile.sh` runs some 70
 //! hostile programs beside `ncpu serve`.
 
 mod child;
@@ -40,6 +40,8 @@ const STARVED: Duration = Duration::from_millis(4000);
 const STARVED_IN_PACE: Duration = Duration::from_millis(400);
 /// How long reading may go on in all once the program is told to end.
 const LAST: Duration = Duration::from_secs(1);
+/// How long none is asked for after one could not be started: too many were left behind, and each file and mapping would ask again.
+const NONE: Duration = Duration::from_secs(1);
 /// How long it may take where the reader computes for [`Whose::TARGET`].
 const COMPUTING: Duration = Duration::from_secs(60);
 /// `f_type` of file systems whose data come from another process or machine, or may: `statfs(2)`.
@@ -419,6 +421,8 @@ pub fn starter() -> Option<u32> {
 struct State {
     starter: Option<Starter>,
     child: Option<Child>,
+    /// Until when there is none, since none could be started.
+    none_until: Option<Instant>,
     times: Times,
 }
 
@@ -585,14 +589,22 @@ fn ask(
     let mut state = state();
     let in_pace = IN_PACE.load(Ordering::Relaxed);
     let now = Instant::now();
-    if !put_off_unless(state.times.allow(whose, now) && (!in_pace || state.times.allow_delay(now))) {
+    let is_none = state.none_until.is_some_and(|until| now < until);
+    if !put_off_unless(
+        !is_none && state.times.allow(whose, now) && (!in_pace || state.times.allow_delay(now)),
+    ) {
         REFUSED.fetch_add(1, Ordering::Relaxed);
         return Err(io::ErrorKind::ResourceBusy.into());
     }
     // One that has ended, by whatever cause, is replaced once.
     for _ in 0..2 {
         // One that cannot be started is as late as one that does not answer.
-        let child = state.child().inspect_err(|_| count_late())?;
+        if let Err(e) = state.child() {
+            state.none_until = Some(Instant::now() + NONE);
+            count_late();
+            return Err(e);
+        }
+        let child = state.child()?;
         let began = Instant::now();
         // SAFETY: it has no padding that is not initialised: all its members are numbers.
         let head = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(request).cast::<u8>(), REQUEST) };

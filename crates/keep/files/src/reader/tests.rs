@@ -41,6 +41,46 @@ fn a_file_is_read_by_another_process() {
 }
 
 #[test]
+fn where_no_reader_can_be_started_none_is_asked_for_at_once() {
+    let _alone = alone();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let open = || Source::open(file.path()).map(drop).map_err(|e| e.kind());
+    assert_eq!(open(), Ok(()));
+    // A starter that says each time that there can be none.
+    let [own, other] = ends().unwrap();
+    let asked = std::thread::spawn(move || {
+        let (mut request, mut count) = ([0; 64], 0);
+        while rustix::io::read(&other, &mut request).is_ok_and(|got| got > 0) {
+            if request[..4] == START.to_ne_bytes() {
+                count += 1;
+                rustix::io::write(&other, &0i32.to_ne_bytes()).unwrap();
+            }
+        }
+        count
+    });
+    let refusing = Starter { socket: own, pid: std::process::id() as i32, parent: std::process::id() };
+    let (starter, child) = {
+        let mut state = state();
+        (state.starter.replace(refusing), state.child.take())
+    };
+    let began = Instant::now();
+    let mut all = Vec::new();
+    while all.len() < 1000 && began.elapsed() < NONE / 2 {
+        all.push(open());
+    }
+    {
+        let mut state = state();
+        (state.none_until, state.child) = (None, child);
+        // Its end must not kill this very process.
+        let mut refusing = std::mem::replace(&mut state.starter, starter).unwrap();
+        refusing.parent = 0;
+    }
+    assert!(all.iter().all(|opened| *opened == Err(io::ErrorKind::ResourceBusy)), "{all:?}");
+    assert_eq!(asked.join().unwrap(), 1, "of {} requests", all.len());
+    assert_eq!(open(), Ok(()));
+}
+
+#[test]
 fn only_regular_files_are_opened() {
     let _alone = alone();
     let place = tempfile::tempdir().unwrap();

@@ -219,6 +219,9 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         };
         // The rest of an interval comes with its turn: nothing is due before.
         let why = observation.watch(subject.end(), Some(until), 2 * interval, &ended, &mut take)?;
+        if is_for_nobody(why, log.is_some(), server.has_ended()) {
+            break;
+        }
         // First: finding names for what the observation saw takes time.
         cpus.turn()?;
         let at = observation.turn(&mut take)?;
@@ -241,6 +244,12 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Whether nobody can ask for the interval that has just ended: the server ends with this program, and what is not recorded is gone.
+fn is_for_nobody(why: Until, recorded: bool, server_has_ended: bool) -> bool {
+    // `Server::send` reports that the server has ended.
+    why == Until::Stopped && !recorded && !server_has_ended
+}
+
 /// Makes a directory that is not there yet for the user who is to write to it.
 fn make_for(dir: &Path, (user, group): (u32, u32)) -> std::io::Result<()> {
     match Dir::make(dir, crate::out::mode()) {
@@ -256,4 +265,18 @@ fn head(since: f64, at: f64, notes: Vec<String>) -> Head {
     let end = end.unwrap_or(Duration::ZERO).as_secs_f64();
     let (cpu, resident) = ncpu_daemon::own_use();
     Head { start: end - (at - since), end, since, notes, cpu, resident, ..Head::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_of_the_last_moment_are_made_for_a_recording_alone() {
+        assert!(is_for_nobody(Until::Stopped, false, false));
+        assert!(!is_for_nobody(Until::Stopped, true, false) && !is_for_nobody(Until::Stopped, false, true));
+        for why in [Until::Time, Until::Ended] {
+            assert!(!is_for_nobody(why, false, false), "{why:?}");
+        }
+    }
 }

@@ -18,8 +18,8 @@ use crate::beside;
 /// Intervals that may wait for the server; those after are lost, and counted. The observer never waits.
 const WAITING: usize = 8;
 
-/// So long may the server take to end once there is nothing more for it.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time that the server has to end after its last interval.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A server that listens.
 pub struct Server {

@@ -156,7 +156,7 @@ whens! {
     Pool = "pool" [site, place, waiting, threads, size] named "the function": "threads wait in one place for what threads of their own kind give back, more than one of them on average",
     FullPool = "full-pool" [pool, process, place, size] named "the pool": "threads of a known pool wait for work for less than a fifth of their time, while CPUs idle",
     ThreadSetting = "thread-setting" [name, value, process, cpus] named "the variable": "a process uses all CPUs that a variable of its environment allows, fewer than the machine has, while CPUs idle",
-    Sync = "sync" [call, process, place, rate] named "the call": "threads wait a twentieth of the time or more, five times a second or more, until data is on a device",
+    Sync = "sync" [call, process, place, rate] named "the call": "threads wait a twentieth of the time or more, five times a second or more, until data is on a device, and 256 KiB or less are written for each wait",
     Reads = "reads" [call, process, place, rate, each] named "the call": "threads wait a fifth of the time or more, five times a second or more, until data has come from a device",
     DroppedReads = "dropped-reads" [call, process, place, rate, each, function] named "the call": "the same, and the program drops files' pages from the page cache",
     FileFaults = "file-faults" [call, process, place, rate, each] named "a mapped file": "page faults wait a fifth of the time or more, five times a second or more, for a mapped file's data to come from a device",
@@ -179,6 +179,7 @@ whens! {
     ObjectsMade = "objects-made" [process, place, calls] named "the process": "making instances of epoll, timers, pipes and the like takes a hundredth of the capacity or more, and a twentieth of the process's time on CPU; a fifth of that or more closes them, and hardly any files and sockets are opened",
     ExactGrowth = "exact-growth" [function, process, place] named "the process": "three twentieths of a process's time on CPU or more are copies and page faults below a function of a library that grows a vector or text to just the size that it is asked for",
     SmallRegions = "small-regions" [process, place] named "the process": "the thread that begins parallel regions of OpenMP is in the library for longer than in the regions' code, by a twentieth of the capacity or more, beyond what it waits for the others' work and for a CPU; waits in which threads sleep are short or few",
+    MapsCopied = "maps-copied" [function, process, place] named "the process": "three tenths of a process's time on CPU or more are one function that makes a map of Go, walks another and fills the new one; a tenth or more each of walking and filling",
     SameRight = "same-right" []: "threads stood behind other programs for a twentieth of the time or more",
 }
 

@@ -1,5 +1,7 @@
 //! Waits for a device: data that has to be on it, reads, and page faults.
 
+use std::collections::HashMap;
+
 use ncpu_schema::{Layer, requests};
 
 use super::claim::{Claim, Kind, Source};
@@ -12,6 +14,9 @@ use crate::onion::evidence::length;
 
 /// The part of an observation that something is waited for from which it is a cause.
 pub(super) const LEAST: f64 = 0.2;
+
+/// Bytes that a small step writes at most.
+const SMALL_STEP: f64 = 256.0 * 1024.0;
 
 /// Waits a second that are a pattern and not a few.
 pub(super) const OFTEN: f64 = 5.0;
@@ -68,6 +73,8 @@ struct ForDevice {
     function: String,
     seconds: f64,
     count: f64,
+    /// Calls: one waits in turn for its data, for metadata and for the device's cache.
+    calls: f64,
     /// Their part of all waits for devices.
     part: f64,
 }
@@ -87,6 +94,12 @@ impl ForDevice {
         if seconds < least * view.elapsed() || count < OFTEN * view.elapsed() {
             return None;
         }
+        // Of the waits of one place in the program those that are met most often are one to a call.
+        let mut steps: HashMap<(&str, &[&str]), f64> = HashMap::new();
+        for (_, s) in &of {
+            let most = steps.entry((s.process, &s.user)).or_default();
+            *most = most.max(s.count);
+        }
         let (mut calls, mut places, mut processes) = (Most::default(), Most::default(), Most::default());
         for (call, s) in &of {
             calls.add(call, s.seconds);
@@ -96,16 +109,18 @@ impl ForDevice {
         let (call, process) = (calls.top()?.0, processes.top()?.0);
         let (place, function) = places.place(&process);
         let part = seconds / io().map(|s| s.seconds).sum::<f64>().max(f64::MIN_POSITIVE);
-        Some(ForDevice { call, process, place, function, seconds, count, part })
+        let steps = steps.values().sum();
+        Some(ForDevice { call, process, place, function, seconds, count, calls: steps, part })
     }
 
     /// The claim of calls and of page faults, without the CPUs that idle for them.
     fn claim(&self, view: &View<'_>, when: When, key: &str) -> Claim {
+        let times = if when == When::Sync { self.calls } else { self.count };
         let mut claim = Claim::new(Kind::Device, [when], self.call.clone())
             .with("call", self.call.clone())
             .with("process", self.process.clone())
             .with("place", self.function.clone())
-            .with("rate", grouped(self.count / view.elapsed()));
+            .with("rate", grouped(times / view.elapsed()));
         claim.key = format!("{key} {}", self.process);
         claim.waited = Some(self.seconds);
         claim
@@ -184,15 +199,31 @@ fn held_back(of: &ForDevice, device: f64) -> bool {
 
 /// How long a device takes for a read of a process, with the queues before it that are the device's; `None` where it had none.
 fn device_takes(view: &View<'_>, process: &str) -> Option<f64> {
+    let of = requested(view, process, "read")?;
+    Some(of.seconds / of.count)
+}
+
+/// The requests of a process to devices.
+struct Requested {
+    count: f64,
+    bytes: f64,
+    /// In the device and before it.
+    seconds: f64,
+}
+
+/// Requests of an operation; `None` without any.
+fn requested(view: &View<'_>, process: &str, operation: &str) -> Option<Requested> {
     let t = requests::Reader::open(view.context.recording).ok()??;
-    let of =
-        t.rows().filter(|&row| t.process.get(row) == Some(process) && t.operation.get(row) == Some("read"));
-    let (mut seconds, mut count) = (0.0, 0.0);
+    let of = t
+        .rows()
+        .filter(|&row| t.process.get(row) == Some(process) && t.operation.get(row) == Some(operation));
+    let mut sum = Requested { count: 0.0, bytes: 0.0, seconds: 0.0 };
     for row in of {
-        seconds += t.seconds.get(row).unwrap_or(0.0) + t.queued.get(row).unwrap_or(0.0);
-        count += t.count.get(row).unwrap_or(0) as f64;
+        sum.seconds += t.seconds.get(row).unwrap_or(0.0) + t.queued.get(row).unwrap_or(0.0);
+        sum.count += t.count.get(row).unwrap_or(0) as f64;
+        sum.bytes += t.bytes.get(row).unwrap_or(0) as f64;
     }
-    (count > 0.0).then(|| seconds / count)
+    (sum.count > 0.0).then_some(sum)
 }
 
 /// Page faults that wait for a device one after another.
@@ -216,6 +247,10 @@ fn faults(view: &View<'_>, slept: &[Slept<'_>]) -> Vec<Claim> {
 /// Waits until data is on a device.
 fn syncs(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     let of = ForDevice::find(view, slept, |s| of_device(s).filter(|call| !is_read(call)), 0.05)?;
+    // A call that puts much on the device waits many times.
+    if requested(view, &of.process, "write").is_some_and(|written| written.bytes > SMALL_STEP * of.count) {
+        return None;
+    }
     let mut claim = of.claim(view, When::Sync, "sync");
     for (at, sample) in view.samples.iter().enumerate() {
         if call_of(sample).is_some_and(|call| SYNC.contains(&call)) {
@@ -223,4 +258,40 @@ fn syncs(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         }
     }
     Some(of.idle(view, claim))
+}
+
+#[cfg(test)]
+mod tests {
+    use ncpu_record::{Manifest, Recording};
+    use ncpu_schema::Purpose;
+
+    use crate::findings::Findings;
+    use crate::fixtures::table;
+
+    #[test]
+    fn a_call_that_waits_for_data_metadata_and_cache_is_one() {
+        let stack = |step: &str| {
+            format!("I/O;app;main;append;__write;__x64_sys_write_[k];ext4_sync_file_[k];{step}_[k]")
+        };
+        let stacks = ["__filemap_fdatawait_range", "sync_inode_metadata", "blkdev_issue_flush"].map(stack);
+        let words = stacks.each_ref().map(|stack| ["off-cpu", "app", "app", "I/O", stack]);
+        let numbers = [[3.0, 1000.0], [2.0, 980.0], [4.0, 1000.0]];
+        let rows: Vec<(&[&str], &[f64])> =
+            words.iter().zip(&numbers).map(|(words, numbers)| (&words[..], &numbers[..])).collect();
+        let cpus = table(
+            "cpu_time",
+            &[],
+            &["t", "CPU", "target", "other", "idle"],
+            &[(&[], &[10.0, 0.0, 0.5, 0.0, 9.5]), (&[], &[10.0, 1.0, 0.5, 0.0, 9.5])],
+        );
+        let idle = table("idle_time", &[], &["t", "io"], &[(&[], &[10.0, 19.0])]);
+        let mut manifest = Manifest::new(Purpose::Run, 2, vec!["./app".into()], 1.0);
+        manifest.complete = true;
+        let stacks =
+            table("stacks", &["kind", "process", "thread", "wait", "stack"], &["seconds", "samples"], &rows);
+        let recording = [cpus, idle, stacks].into_iter().fold(Recording::new(manifest), Recording::with);
+        let found = Findings::of(&recording).expect("findings").list;
+        let titles: Vec<&str> = found.iter().map(|found| &*found.title).collect();
+        assert_eq!(titles, ["write that waits for the disk, 100 times a second in append"]);
+    }
 }

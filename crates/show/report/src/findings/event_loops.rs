@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::claim::{Claim, Kind, Source};
 use super::late::Sum;
 use super::libraries::begins_with;
-use super::places::{Most, Place, is_library, is_line};
+use super::places::{Most, Place, begins, is_library, is_line};
 use super::system_calls::call_in;
 use super::view::{Slept, View};
 use crate::causes::When;
@@ -125,7 +125,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
         claim.subject = name.to_string();
         claim
     });
-    blocked.chain(without_waiting(view)).collect()
+    blocked.chain(without_waiting(view)).chain(node_without_waiting(view)).collect()
 }
 
 /// Whether a frame is asyncio's loop at work.
@@ -193,6 +193,68 @@ fn without_waiting(view: &View<'_>) -> Vec<Claim> {
                 claim.ask(Source::Sample(at), view.samples[at].seconds, "rounds of the event loop");
             }
             claim.line("asked in", place);
+            claim
+        })
+        .collect()
+}
+
+/// The part of the time of Node's own loop that is not the program's where it does nothing else, that its immediate callbacks have, and
+/// above which its callbacks for events have that, so that it has something to do.
+const TURNS: f64 = 0.6;
+const IMMEDIATE: f64 = 0.3;
+const EVENTS: f64 = 0.2;
+
+/// Loops of Node that never wait, since a callback asks for the next turn (`setImmediate`), and does little in each.
+fn node_without_waiting(view: &View<'_>) -> Vec<Claim> {
+    #[derive(Default)]
+    struct Turns {
+        all: f64,
+        own: Vec<usize>,
+        immediate: f64,
+        events: f64,
+        places: Most,
+    }
+    let has = |user: &[&str], starts: &[&str]| user.iter().any(|frame| begins_with(frame, starts));
+    let mut of: HashMap<&str, Turns> = HashMap::new();
+    for (at, sample) in view.samples.iter().enumerate() {
+        // Each worker has a loop of its own.
+        if !has(&sample.user, &["uv_run"]) || has(&sample.user, &["node::worker::Worker::"]) {
+            continue;
+        }
+        let turns = of.entry(sample.process).or_default();
+        turns.all += sample.seconds;
+        let programs = sample.user.iter().any(|frame| is_line(frame) && !begins(frame));
+        let immediate = has(&sample.user, &["node::Environment::CheckImmediate"]);
+        if !programs {
+            turns.own.push(at);
+        }
+        match (immediate, programs) {
+            (true, false) => turns.immediate += sample.seconds,
+            (true, true) => turns.places.add(&Place::of(sample, "").words(), sample.seconds),
+            (false, _) if has(&sample.user, &["node::InternalMakeCallback", "node::MakeCallback"]) => {
+                turns.events += sample.seconds;
+            }
+            _ => {}
+        }
+    }
+    let spins = |of: &Turns| {
+        view.sample_seconds(&of.own) >= TURNS * of.all
+            && of.immediate >= IMMEDIATE * of.all
+            && of.events <= EVENTS * of.all
+    };
+    of.into_iter()
+        .filter(|(_, turns)| turns.all >= LEAST * view.capacity() && spins(turns))
+        .map(|(process, turns)| {
+            let (words, place) = turns.places.place(process);
+            let mut claim = Claim::new(Kind::Polling, [When::LoopSpins], "Node")
+                .with("process", process)
+                .with("library", "Node")
+                .with("place", place);
+            claim.key = format!("loop {process}");
+            for &at in &turns.own {
+                claim.ask(Source::Sample(at), view.samples[at].seconds, "turns of the event loop");
+            }
+            claim.line("asked in", words);
             claim
         })
         .collect()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ncpu_schema::SampleClass;
+use ncpu_schema::{Layer, SampleClass};
 
 use super::names::short;
 use super::places::{Place, begins, is_library, is_line};
@@ -140,6 +140,25 @@ fn shown(chain: &[String]) -> Option<String> {
         }
         _ => Some(names(&chain[chain.len().saturating_sub(SHOWN)..])),
     }
+}
+
+/// The system call and place that most of the time in system calls is in, and its part.
+pub(super) fn called(view: &View<'_>) -> Option<(String, f64)> {
+    let mut sums: BTreeMap<(&str, String), f64> = BTreeMap::new();
+    let mut all = 0.0;
+    for sample in view.samples.iter().filter(|s| s.layer() == Layer::Calls) {
+        all += sample.seconds;
+        if let Some(call) = call_in(&sample.kernel) {
+            *sums.entry((call, Place::of(sample, call).function().to_string())).or_default() +=
+                sample.seconds;
+        }
+    }
+    let ((call, place), seconds) = sums.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    if seconds < MOST * all {
+        return None;
+    }
+    let words = if place.is_empty() { call.to_string() } else { format!("{call} in {}", short(&place)) };
+    Some((words, seconds / all))
 }
 
 /// The call and place that threads of a program that hardly runs wait in most, and its part of their waits.

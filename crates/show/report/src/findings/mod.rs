@@ -24,6 +24,7 @@ mod ledger;
 mod libraries;
 mod limits;
 mod lock_functions;
+mod map_copies;
 mod memory;
 mod memory_waits;
 pub(crate) mod names;
@@ -71,7 +72,7 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 26] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 27] = [
     tracers::claims,
     pools::claims,
     begun::claims,
@@ -98,6 +99,7 @@ const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 26] = [
     event_loops::claims,
     goroutines::claims,
     sorts::claims,
+    map_copies::claims,
 ];
 
 /// Stacks that are kept of a cause.
@@ -194,6 +196,8 @@ pub struct Findings {
     pub hot: Option<(String, f64)>,
     /// The call and place that threads of a program that hardly runs wait in most, and its part of their waits.
     pub waits: Option<(String, f64)>,
+    /// The system call and place that most of the time in system calls is in, and its part.
+    pub called: Option<(String, f64)>,
     /// What threads did, on CPU or not.
     pub lives: ThreadTime,
     /// Other programs behind which its threads stood on run queues, with thread-seconds, most first.
@@ -311,8 +315,8 @@ impl Findings {
         let left = |layer: Layer| ledger.left(layer) + small(layer).map(|part| part.seconds).sum::<f64>();
         let left = whole.into_iter().map(|(layer, _)| (layer, left(layer))).collect();
         let (alone, neighbours) = (serial::alone(view), limits::stood_behind(view));
-        let (hot, waits) = (hot::hot(view), hot::waits(view));
-        Findings { list, others, left, alone, neighbours, hot, waits, ..Findings::default() }
+        let (hot, waits, called) = (hot::hot(view), hot::waits(view), hot::called(view));
+        Findings { list, others, left, alone, neighbours, hot, waits, called, ..Findings::default() }
     }
 
     /// Seconds of a layer that no listed cause has.

@@ -40,7 +40,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
         // had held one of them up.
         if !row.runs()
             || row.share < NAMED
-            || view.busy_threads(&row.process, WORKS) < 2
+            || view.busy_workers(&row.process, WORKS) < 2
             || !runs_alone(view, &row)
             || is_of_team(view, &row)
         {

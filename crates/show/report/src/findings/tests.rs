@@ -240,6 +240,27 @@ fn a_thread_that_starves_is_seen_where_all_cpus_do_useful_work() {
 }
 
 #[test]
+fn few_waits_are_a_locks_only_where_they_are_long() {
+    let of = |waits, block| {
+        let work = stacks(&[("user", "stamps;main;handle", 1600.0)]);
+        let recording = recording(1.0, work.into_iter().chain([lock(waits, block)]).collect());
+        let findings = Findings::of(&recording).expect("findings");
+        let mut all = findings.list.iter().chain(&findings.others);
+        all.any(|found| found.id == "contended-lock")
+    };
+    assert!(!of(4.0, 0.3), "a holder that other programs held up");
+    assert!(of(4.0, 2.0));
+    assert!(of(40.0, 0.3));
+}
+
+#[test]
+fn calls_without_a_cause_have_their_place() {
+    let recv = "stamps;main;peek_line;__recv;do_syscall_64_[k];__x64_sys_recvfrom_[k];_copy_to_iter_[k]";
+    let text = text(&recording(1.0, stacks(&[("syscall", recv, 1600.0)])));
+    assert!(text.replace("\n  ", " ").contains("of it recvfrom in peek_line"), "{text}");
+}
+
+#[test]
 fn a_lock_that_hardly_anybody_waited_for_has_no_instructions() {
     let mut tables = stacks(&[
         ("user", "stamps;start_thread;handle;insert;pthread_mutex_lock", 200.0),

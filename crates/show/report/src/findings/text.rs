@@ -133,7 +133,12 @@ pub(crate) fn sentence(onion: &Onion, findings: &Findings) -> String {
             .iter()
             .take(3)
             .filter(|(s, _)| *s >= LISTED)
-            .map(|(s, l)| format!("{} {}", l.name(), percent(*s)))
+            .map(|(s, l)| match &findings.called {
+                Some((called, part)) if *l == Layer::Calls => {
+                    format!("{} {}, {} of it {}", l.name(), percent(*s), percent(*part), safe::line(called))
+                }
+                _ => format!("{} {}", l.name(), percent(*s)),
+            })
             .collect();
         return format!(
             "No single cause is known for the {} that is lost: {}.",

@@ -483,10 +483,15 @@ fn is_fine(view: &View<'_>, lock: &Waited<'_>) -> bool {
     !lock.held && lock.waits >= least * view.elapsed() && lock.block <= BRIEF * lock.waits
 }
 
-/// Whether it is waited for at all, to speak of: 100 times a second, or a hundredth of the time. A runtime's functions that few
-/// have waited in stand on the stacks of much else.
+/// Waits that are few, and the part of the observation that they have to take to say more than that other programs held a holder up.
+const FEW: f64 = 10.0;
+const LONG: f64 = 0.05;
+
+/// Whether it is waited for at all, to speak of: 100 times a second, or a hundredth of the time; of few waits a twentieth. A runtime's
+/// functions that few have waited in stand on the stacks of much else.
 fn is_contended(view: &View<'_>, lock: &Waited<'_>) -> bool {
-    lock.waits >= 100.0 * view.elapsed() || lock.block + lock.spin >= 0.01 * view.elapsed()
+    let least = if lock.waits < FEW && lock.spin <= lock.block { LONG } else { 0.01 };
+    lock.waits >= 100.0 * view.elapsed() || lock.block + lock.spin >= least * view.elapsed()
 }
 
 /// Whether processes wait much for a System V semaphore: it may be a lock as well as a count of work.

@@ -255,6 +255,32 @@ impl<'a> View<'a> {
         busy.values().filter(|&&seconds| seconds >= least * self.elapsed()).count()
     }
 
+    /// The same without the threads of a runtime that compile and collect: what the program does is not divided among them.
+    pub fn busy_workers(&self, process: &str, least: f64) -> usize {
+        const KEEPS: [&str; 8] = [
+            "C1 CompilerThre",
+            "C2 CompilerThre",
+            "JVMCI",
+            "VM ",
+            "GC Thread",
+            "G1 ",
+            "ZWorker",
+            "Shenandoah",
+        ];
+        let of_program = |t: &threads::Reader<'a>, row| {
+            let name = t.thread.get(row).unwrap_or("");
+            !KEEPS.iter().any(|start| name.starts_with(start))
+        };
+        let busy =
+            self.by_thread(
+                process,
+                |t, row| {
+                    if of_program(t, row) { on_cpu(t, row).unwrap_or(0.0) } else { 0.0 }
+                },
+            );
+        busy.values().filter(|&&seconds| seconds > 0.0 && seconds >= least * self.elapsed()).count()
+    }
+
     /// The part of the observation for which the busiest thread of a process was on CPU, or stood on a run queue to be.
     pub fn busiest_thread(&self, process: &str) -> f64 {
         let busy = self.by_thread(process, |t, row| {

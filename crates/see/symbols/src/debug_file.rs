@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use ncpu_files::reader::Source;
+use ncpu_files::reader::{Source, Work};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, elf};
 
@@ -175,7 +175,7 @@ fn checksum(file: &Source) -> Option<u32> {
     if !file.may_read() {
         return None;
     }
-    let began = std::time::Instant::now();
+    let began = Work::begin();
     let sum = summed(file);
     file.charge(began.elapsed());
     if sums.len() >= MAX_SUMS {

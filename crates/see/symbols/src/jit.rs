@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ncpu_files::reader::Source;
+use ncpu_files::reader::{Source, Work};
 
 use crate::maps::ProcMaps;
 
@@ -106,7 +106,7 @@ impl Generated {
         if !file.may_read() {
             return false;
         }
-        let began = Instant::now();
+        let began = Work::begin();
         if self.read.len() >= MAX_FILES {
             self.read.clear();
         }

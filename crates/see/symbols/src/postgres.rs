@@ -8,9 +8,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 
-use ncpu_files::reader::Source;
+use ncpu_files::reader::{Source, Work};
 use object::read::elf::{FileHeader, SectionHeader};
 use object::{Endianness, elf};
 
@@ -88,7 +87,7 @@ impl Postgres {
         if server.events.is_none() {
             // A backend that has just ended is unreadable, the next one is not.
             let (memory, source) = (memory?, maps.to_parse(file)?);
-            let began = Instant::now();
+            let began = Work::begin();
             server.events = Some(Arc::new(server.names(&source, bias, &memory).unwrap_or_default()));
             source.charge(began.elapsed());
         }
@@ -108,7 +107,7 @@ impl Postgres {
             Entry::Vacant(_) if !room => return None,
             Entry::Vacant(new) => {
                 let source = maps.to_parse(file)?;
-                let began = Instant::now();
+                let began = Work::begin();
                 let found = Server::read(&source);
                 source.charge(began.elapsed());
                 new.insert(found)

@@ -9,9 +9,8 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::time::Instant;
 
-use ncpu_files::reader::{Source, charge_names, may_name};
+use ncpu_files::reader::{Source, Work, charge_names, may_name};
 
 use crate::elf::{Segments, named_symbols};
 use crate::maps::ProcMaps;
@@ -147,7 +146,7 @@ impl Pythons {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(new) => {
                     let Some(source) = maps.to_parse(file) else { continue };
-                    let began = Instant::now();
+                    let began = Work::begin();
                     let found = symbols(&source);
                     source.charge(began.elapsed());
                     new.insert(found)
@@ -255,7 +254,7 @@ impl Pythons {
         if !may_name(whose) {
             return None;
         }
-        let began = Instant::now();
+        let began = Work::begin();
         let memory = memory.get_or_insert_with(|| maps.memory(tgid)).as_ref();
         let name: Option<Arc<str>> =
             memory.and_then(|memory| describe(memory, code, process)).map(Into::into);

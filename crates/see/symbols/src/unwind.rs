@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
-use ncpu_files::reader::{Whose, put_off_unless};
+use ncpu_files::reader::{Whose, Work, put_off_unless};
 
 use crate::hotspot::{Frame, Machines};
 use crate::maps::ProcMaps;
@@ -182,8 +182,8 @@ impl Unwinding {
         if !maps.knows(tgid) {
             maps.note_process(tgid);
         }
-        let (began, whose) = (Instant::now(), maps.whose(tgid));
-        let Some(until) = self.spent.until(tgid, whose, began) else {
+        let (work, whose) = (Work::begin(), maps.whose(tgid));
+        let Some(until) = self.spent.until(tgid, whose, Instant::now()) else {
             put_off_unless(false);
             return Unwound { frames: vec![copy.regs[0]], ..Unwound::default() };
         };
@@ -193,7 +193,7 @@ impl Unwinding {
             true => self.attempt(maps, tgid, copy, until).0,
             false => unwound,
         };
-        self.spent.add(tgid, whose, began.elapsed());
+        self.spent.add(tgid, whose, work.elapsed());
         unwound
     }
 
@@ -275,11 +275,11 @@ impl Unwinding {
         if frames.iter().any(|&ip| ip < 1 << 63 && maps.find(tgid, ip.saturating_sub(1)).is_none()) {
             maps.note_again(tgid);
         }
-        let (began, whose) = (Instant::now(), maps.whose(tgid));
-        let Some(until) = self.spent.until(tgid, whose, began) else { return Vec::new() };
+        let (work, whose) = (Work::begin(), maps.whose(tgid));
+        let Some(until) = self.spent.until(tgid, whose, Instant::now()) else { return Vec::new() };
         let java = self.machines.machine_of(maps, tgid);
         let found = java.map(|java| java.functions_of(frames, until)).unwrap_or_default();
-        self.spent.add(tgid, whose, began.elapsed());
+        self.spent.add(tgid, whose, work.elapsed());
         found
     }
 
@@ -320,7 +320,7 @@ impl Unwinding {
                         complete &= maps.file(file).path.is_none();
                         continue;
                     };
-                    let began = Instant::now();
+                    let began = Work::begin();
                     let (tables, kept) = Tables::read(&source).unzip();
                     source.charge(began.elapsed());
                     // A file without tables is remembered, too.

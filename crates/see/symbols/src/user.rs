@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{Input, Symbolizer};
-use ncpu_files::reader::{Source as File, Whose, charge_names, may_name};
+use ncpu_files::reader::{Source as File, Whose, Work, charge_names, may_name};
 
 use crate::debug_file::debug_file;
 use crate::demangle::shown;
@@ -279,7 +279,7 @@ impl User {
         let program = self.program(maps, file)?;
         let address = program.segments.address(offset)?;
         let whose = program.source(maps, file).filter(File::may_read)?;
-        let began = Instant::now();
+        let began = Work::begin();
         if let Some((path, line)) = program.go.as_ref().and_then(|go| go.line(address)) {
             whose.charge(began.elapsed());
             return Some(SourceLine { path: path.into(), line: Some(line) });
@@ -343,7 +343,7 @@ impl User {
             if source.as_ref().is_some_and(|source| !source.may_read()) {
                 return Err(Later);
             }
-            let began = Instant::now();
+            let began = Work::begin();
             let table = source.as_ref().map_or(Ok(None), |source| Table::read(source, what));
             source.inspect(|source| source.charge(began.elapsed()));
             match table {
@@ -379,9 +379,9 @@ impl User {
         let mut bytes = 0;
         let table = self.symbols(maps, file, What::Functions);
         // Address by address: one of a hostile program may take long.
-        let mut began = Instant::now();
+        let mut began = Work::begin();
         let mut in_time = || {
-            charge_names(whose, std::mem::replace(&mut began, Instant::now()).elapsed());
+            charge_names(whose, std::mem::replace(&mut began, Work::begin()).elapsed());
             may_name(whose)
         };
         let names: Option<Vec<_>> = table.ok().map(|table| {
@@ -520,7 +520,7 @@ impl Program {
         if !source.may_read() {
             return None;
         }
-        let began = Instant::now();
+        let began = Work::begin();
         if let Some(segments) = Segments::read(&source) {
             program.segments = segments;
             program.go = Go::read(&source);

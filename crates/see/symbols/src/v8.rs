@@ -8,9 +8,8 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::time::Instant;
 
-use ncpu_files::reader::{Source, charge_names, may_name};
+use ncpu_files::reader::{Source, Work, charge_names, may_name};
 
 use crate::elf::{Segments, named_symbols};
 use crate::maps::ProcMaps;
@@ -157,7 +156,7 @@ impl V8s {
                 Entry::Occupied(known) => *known.get(),
                 Entry::Vacant(new) => {
                     let Some(source) = maps.to_parse(file) else { continue };
-                    let began = Instant::now();
+                    let began = Work::begin();
                     let found = numbers(&source);
                     source.charge(began.elapsed());
                     *new.insert(found)
@@ -337,7 +336,7 @@ impl Charged<'_> {
         if !may_name(whose) {
             return None;
         }
-        let began = Instant::now();
+        let began = Work::begin();
         let open = || self.maps.memory(self.tgid).map(|memory| Heap { memory, numbers: self.numbers });
         let found = self.heap.get_or_insert_with(open).as_ref().and_then(read);
         charge_names(whose, began.elapsed());

@@ -238,7 +238,7 @@ impl Source {
         put_off_unless(!refused_at_the_end() && state().times.allow_work(self.0.whose, Instant::now()))
     }
 
-    /// Charges its user with the time that it took to parse.
+    /// Charges its user with the CPU time that it took to parse ([`Work`]).
     pub fn charge(&self, took: Duration) {
         state().times.charge_work(self.0.whose, took, Instant::now());
     }
@@ -285,7 +285,25 @@ pub fn may_name(whose: Whose) -> bool {
     put_off_unless(!refused_at_the_end() && state().times.allow_names(whose, Instant::now()))
 }
 
-/// Charges a user with the time that names of addresses took.
+/// CPU time of the calling thread since some moment. Who reads and names is charged with this: on a machine that is short of CPUs the
+/// time until it is done says how long others had them.
+#[derive(Clone, Copy, Debug)]
+pub struct Work(Duration);
+
+impl Work {
+    /// From now on.
+    pub fn begin() -> Work {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Work(Duration::new(now.tv_sec as u64, now.tv_nsec as u32))
+    }
+
+    /// CPU time since then.
+    pub fn elapsed(self) -> Duration {
+        Work::begin().0.saturating_sub(self.0)
+    }
+}
+
+/// Charges a user with the CPU time that names of addresses took.
 pub fn charge_names(whose: Whose, took: Duration) {
     state().times.charge_names(whose, took, Instant::now());
 }

@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ncpu_files::reader::put_off;
+use ncpu_files::reader::{Work, put_off};
 use ncpu_symbols::{Copied, Patterns, Pythons, Recent, StackWait, UserWait};
 
 use crate::bpf_support::Stack;
@@ -174,7 +174,7 @@ impl Waiters {
         if !self.may_judge() {
             return None;
         }
-        let began = Instant::now();
+        let began = Work::begin();
         let verdicts = self.judged(symbols, futex, stack, copy, again);
         self.spent += began.elapsed();
         Some(verdicts)

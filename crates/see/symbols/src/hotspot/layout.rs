@@ -2,9 +2,8 @@
 //! debuggers (`vmStructs.cpp` of HotSpot), from JDK 9 on.
 
 use std::collections::HashMap;
-use std::time::Instant;
 
-use ncpu_files::reader::Source;
+use ncpu_files::reader::{Source, Work};
 
 use super::memory::{Memory, Pages};
 use crate::elf::named_symbols;
@@ -38,7 +37,7 @@ const SYMBOLS: [&str; 12] = [
 impl Symbols {
     /// The symbols of a libjvm; `None` if it is not HotSpot.
     pub fn read(file: &Source) -> Option<Symbols> {
-        let began = Instant::now();
+        let began = Work::begin();
         let found = named_symbols(file, true, &SYMBOLS);
         file.charge(began.elapsed());
         let mut found = found.into_iter().map(|at| at.map_or(0, |(address, _)| address));

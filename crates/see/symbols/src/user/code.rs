@@ -1,6 +1,6 @@
 //! The places of code and its bytes, for whatever decodes instructions.
 
-use std::time::Instant;
+use ncpu_files::reader::Work;
 
 use super::User;
 use crate::maps::ProcMaps;
@@ -95,7 +95,7 @@ impl User {
         if !source.may_read() {
             return None;
         }
-        let begun = Instant::now();
+        let begun = Work::begin();
         let mut bytes = vec![0; usize::try_from(place.length.min(MAX_CODE)).ok()?];
         let got = source.read_at(&mut bytes, begin);
         source.charge(begun.elapsed());

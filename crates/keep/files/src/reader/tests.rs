@@ -281,3 +281,15 @@ fn a_starter_of_another_user_is_given_up_without_waiting() {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
+
+#[test]
+fn who_waits_for_a_cpu_is_not_charged() {
+    let work = Work::begin();
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(work.elapsed() < Duration::from_millis(40), "{:?}", work.elapsed());
+    let mut n = 0u64;
+    while work.elapsed() < Duration::from_millis(41) {
+        n = std::hint::black_box(n + 1);
+    }
+    assert!(n > 0);
+}

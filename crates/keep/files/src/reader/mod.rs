@@ -285,8 +285,8 @@ pub fn may_name(whose: Whose) -> bool {
     put_off_unless(!refused_at_the_end() && state().times.allow_names(whose, Instant::now()))
 }
 
-/// CPU time of the calling thread since some moment. Who reads and names is charged with this: on a machine that is short of CPUs the
-/// time until it is done says how long others had them.
+/// CPU time of the calling thread since some moment. Parsing and naming are charged by it: on a machine that is short of CPUs elapsed
+/// time includes that of other programs.
 #[derive(Clone, Copy, Debug)]
 pub struct Work(Duration);
 
@@ -617,12 +617,14 @@ fn ask(
     // One that has ended, by whatever cause, is replaced once.
     for _ in 0..2 {
         // One that cannot be started is as late as one that does not answer.
-        if let Err(e) = state.child() {
-            state.none_until = Some(Instant::now() + NONE);
-            count_late();
-            return Err(e);
-        }
-        let child = state.child()?;
+        let child = match state.child() {
+            Ok(child) => child,
+            Err(e) => {
+                state.none_until = Some(Instant::now() + NONE);
+                count_late();
+                return Err(e);
+            }
+        };
         let began = Instant::now();
         // SAFETY: it has no padding that is not initialised: all its members are numbers.
         let head = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(request).cast::<u8>(), REQUEST) };

@@ -9,7 +9,9 @@ use super::libraries::{c_name, is_allocator, is_c_allocator};
 use super::places::{Most, Place, is_library, is_line};
 use super::view::{Sampled, Slept, View};
 use crate::causes::When;
-use crate::onion::evidence::collectors::{Collector, allocates, allocates_in_java, collector};
+use crate::onion::evidence::collectors::{
+    COMPILES, Collector, OPTIMIZES, allocates, allocates_in_java, collector, is_java_machines,
+};
 
 /// The part of capacity from which something is claimed.
 const LEAST: f64 = 0.01;
@@ -172,9 +174,6 @@ fn interpreted(view: &View<'_>) -> Vec<Claim> {
     // These threads hardly run after the start: an observation that began later has not all of them, and may have missed
     // compilers that had no work.
     const AT_THE_START: [&str; 4] = ["VM Thread", "Signal Dispatch", "Finalizer", "Reference Handl"];
-    const OPTIMIZES: [&str; 2] = ["C2 CompilerThre", "JVMCI"];
-    const COMPILES: &str = "C1 CompilerThre";
-    const MACHINE: [&str; 5] = ["VM ", "GC Thread", "G1 ", "ZWorker", "Shenandoah"];
     of.retain(|_, threads| {
         let has = |start: &str| threads.iter().any(|thread| thread.starts_with(start));
         AT_THE_START.iter().all(|start| has(start)) && !OPTIMIZES.iter().any(|start| has(start))
@@ -183,10 +182,7 @@ fn interpreted(view: &View<'_>) -> Vec<Claim> {
     for (process, threads) in of {
         let compiled = threads.iter().any(|thread| thread.starts_with(COMPILES));
         let runs = |s: &Sampled<'_>| {
-            s.process == process
-                && s.class == SampleClass::User
-                && !MACHINE.iter().any(|start| s.thread.starts_with(start))
-                && !s.thread.starts_with(COMPILES)
+            s.process == process && s.class == SampleClass::User && !is_java_machines(s.thread)
         };
         let samples: Vec<(usize, f64)> =
             view.samples.iter().enumerate().filter(|(_, s)| runs(s)).map(|(at, s)| (at, s.seconds)).collect();

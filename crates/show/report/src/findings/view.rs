@@ -9,6 +9,7 @@ use ncpu_schema::{
 };
 
 use crate::causes::When;
+use crate::onion::evidence::collectors::is_java_machines;
 use crate::onion::evidence::{Context, counter};
 
 /// A sampled stack of the program on CPU, outside of traced waits for kernel locks.
@@ -257,27 +258,11 @@ impl<'a> View<'a> {
 
     /// The same without the threads of a runtime that compile and collect: what the program does is not divided among them.
     pub fn busy_workers(&self, process: &str, least: f64) -> usize {
-        const KEEPS: [&str; 8] = [
-            "C1 CompilerThre",
-            "C2 CompilerThre",
-            "JVMCI",
-            "VM ",
-            "GC Thread",
-            "G1 ",
-            "ZWorker",
-            "Shenandoah",
-        ];
-        let of_program = |t: &threads::Reader<'a>, row| {
-            let name = t.thread.get(row).unwrap_or("");
-            !KEEPS.iter().any(|start| name.starts_with(start))
-        };
         let busy =
-            self.by_thread(
-                process,
-                |t, row| {
-                    if of_program(t, row) { on_cpu(t, row).unwrap_or(0.0) } else { 0.0 }
-                },
-            );
+            self.by_thread(process, |t, row| match is_java_machines(t.thread.get(row).unwrap_or("")) {
+                true => 0.0,
+                false => on_cpu(t, row).unwrap_or(0.0),
+            });
         busy.values().filter(|&&seconds| seconds > 0.0 && seconds >= least * self.elapsed()).count()
     }
 

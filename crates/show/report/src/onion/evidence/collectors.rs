@@ -89,6 +89,16 @@ const JAVA_THREADS: [&str; 9] = [
     "Shenandoah GC T",
 ];
 
+/// Beginnings of the names of a Java virtual machine's own threads: those that compile, and the others.
+pub(crate) const OPTIMIZES: [&str; 2] = ["C2 CompilerThre", "JVMCI"];
+pub(crate) const COMPILES: &str = "C1 CompilerThre";
+const MACHINE: [&str; 5] = ["VM ", "GC Thread", "G1 ", "ZWorker", "Shenandoah"];
+
+/// Whether a thread is a Java virtual machine's own and not its program's.
+pub(crate) fn is_java_machines(thread: &str) -> bool {
+    OPTIMIZES.iter().chain(&[COMPILES]).chain(&MACHINE).any(|start| thread.starts_with(start))
+}
+
 /// Classes and functions by which the virtual machine's own thread collects.
 const JAVA: [&str; 8] = [
     "DefNewGeneration",

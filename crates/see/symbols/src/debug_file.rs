@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use ncpu_files::reader::{Source, Work};
+use ncpu_files::reader::Source;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, elf};
 
@@ -175,9 +175,7 @@ fn checksum(file: &Source) -> Option<u32> {
     if !file.may_read() {
         return None;
     }
-    let began = Work::begin();
-    let sum = summed(file);
-    file.charge(began.elapsed());
+    let sum = file.parsed(summed);
     if sums.len() >= MAX_SUMS {
         sums.clear();
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ncpu_files::reader::{Source, Work};
+use ncpu_files::reader::Source;
 
 use crate::maps::ProcMaps;
 
@@ -88,10 +88,10 @@ impl Generated {
         // A planted file could give any name.
         let own = |file: &Source| user.is_none_or(|user| [0, user].contains(&file.user()));
         if let Some(file) = maps.perf_map(tgid).filter(own) {
-            added |= self.more(&file, false, text);
+            added |= file.parsed(|file| self.more(file, false, text));
         }
         for file in maps.jitdumps(tgid).into_iter().take(MAX_DUMPS) {
-            added |= self.more(&file, true, dump);
+            added |= file.parsed(|file| self.more(file, true, dump));
         }
         added
     }
@@ -106,7 +106,6 @@ impl Generated {
         if !file.may_read() {
             return false;
         }
-        let began = Work::begin();
         if self.read.len() >= MAX_FILES {
             self.read.clear();
         }
@@ -132,7 +131,6 @@ impl Generated {
                 break;
             }
         }
-        file.charge(began.elapsed());
         added
     }
 }

@@ -9,7 +9,7 @@ use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
 
-use ncpu_files::reader::{Source, Work};
+use ncpu_files::reader::Source;
 use object::read::elf::{FileHeader, SectionHeader};
 use object::{Endianness, elf};
 
@@ -87,9 +87,8 @@ impl Postgres {
         if server.events.is_none() {
             // A backend that has just ended is unreadable, the next one is not.
             let (memory, source) = (memory?, maps.to_parse(file)?);
-            let began = Work::begin();
-            server.events = Some(Arc::new(server.names(&source, bias, &memory).unwrap_or_default()));
-            source.charge(began.elapsed());
+            let events = source.parsed(|source| server.names(source, bias, &memory));
+            server.events = Some(Arc::new(events.unwrap_or_default()));
         }
         server.events.clone()
     }
@@ -107,10 +106,7 @@ impl Postgres {
             Entry::Vacant(_) if !room => return None,
             Entry::Vacant(new) => {
                 let source = maps.to_parse(file)?;
-                let began = Work::begin();
-                let found = Server::read(&source);
-                source.charge(began.elapsed());
-                new.insert(found)
+                new.insert(source.parsed(Server::read))
             }
         };
         let server = server.as_mut()?;

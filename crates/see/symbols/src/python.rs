@@ -146,10 +146,7 @@ impl Pythons {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(new) => {
                     let Some(source) = maps.to_parse(file) else { continue };
-                    let began = Work::begin();
-                    let found = symbols(&source);
-                    source.charge(began.elapsed());
-                    new.insert(found)
+                    new.insert(source.parsed(symbols))
                 }
             };
             // The program itself may only load the library that has them.

@@ -320,9 +320,7 @@ impl Unwinding {
                         complete &= maps.file(file).path.is_none();
                         continue;
                     };
-                    let began = Work::begin();
-                    let (tables, kept) = Tables::read(&source).unzip();
-                    source.charge(began.elapsed());
+                    let (tables, kept) = source.parsed(Tables::read).unzip();
                     // A file without tables is remembered, too.
                     self.bytes += ENTRY + kept.unwrap_or(0);
                     let tables = tables.map(Arc::new);

@@ -279,23 +279,19 @@ impl User {
         let program = self.program(maps, file)?;
         let address = program.segments.address(offset)?;
         let whose = program.source(maps, file).filter(File::may_read)?;
-        let began = Work::begin();
-        if let Some((path, line)) = program.go.as_ref().and_then(|go| go.line(address)) {
-            whose.charge(began.elapsed());
+        if let Some((path, line)) = whose.parsed(|_| program.go.as_ref().and_then(|go| go.line(address))) {
             return Some(SourceLine { path: path.into(), line: Some(line) });
         }
         if !dwarf {
             return None;
         }
         if program.copy.is_none() {
-            let copy = private_copy(&whose, left);
+            let copy = whose.parsed(|whose| private_copy(whose, left));
             let size = copy.as_ref().map_or(0, |_| whose.size());
             program.copy = Some(copy);
             self.copied += size;
         }
-        let found = self.line_in_copy(file, address);
-        whose.charge(began.elapsed());
-        found
+        whose.parsed(|_| self.line_in_copy(file, address))
     }
 
     /// The same from the copy of a file.
@@ -343,9 +339,7 @@ impl User {
             if source.as_ref().is_some_and(|source| !source.may_read()) {
                 return Err(Later);
             }
-            let began = Work::begin();
-            let table = source.as_ref().map_or(Ok(None), |source| Table::read(source, what));
-            source.inspect(|source| source.charge(began.elapsed()));
+            let table = source.map_or(Ok(None), |source| source.parsed(|source| Table::read(source, what)));
             match table {
                 Ok(Some(table)) => {
                     self.kept += 1;
@@ -520,16 +514,15 @@ impl Program {
         if !source.may_read() {
             return None;
         }
-        let began = Work::begin();
-        if let Some(segments) = Segments::read(&source) {
+        source.parsed(|source| {
+            let Some(segments) = Segments::read(source) else { return };
             program.segments = segments;
-            program.go = Go::read(&source);
-            program.place = match debug_file(&source, path) {
+            program.go = Go::read(source);
+            program.place = match debug_file(source, path) {
                 Some((debug, path)) => Place::Beside(path, debug.identity()),
                 None => Place::Own,
             };
-        }
-        source.charge(began.elapsed());
+        });
         Some(program)
     }
 

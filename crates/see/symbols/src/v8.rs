@@ -156,10 +156,7 @@ impl V8s {
                 Entry::Occupied(known) => *known.get(),
                 Entry::Vacant(new) => {
                     let Some(source) = maps.to_parse(file) else { continue };
-                    let began = Work::begin();
-                    let found = numbers(&source);
-                    source.charge(began.elapsed());
-                    *new.insert(found)
+                    *new.insert(source.parsed(numbers))
                 }
             };
             // The program itself may only load the library that has them.

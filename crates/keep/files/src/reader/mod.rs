@@ -238,9 +238,12 @@ impl Source {
         put_off_unless(!refused_at_the_end() && state().times.allow_work(self.0.whose, Instant::now()))
     }
 
-    /// Charges its user with the CPU time that it took to parse ([`Work`]).
-    pub fn charge(&self, took: Duration) {
-        state().times.charge_work(self.0.whose, took, Instant::now());
+    /// The result of `parse`, for whose CPU time its user is charged ([`Work`]).
+    pub fn parsed<T>(&self, parse: impl FnOnce(&Source) -> T) -> T {
+        let began = Work::begin();
+        let result = parse(self);
+        state().times.charge_work(self.0.whose, began.elapsed(), Instant::now());
+        result
     }
 
     /// Whether its data come from another process or machine, which may not answer.

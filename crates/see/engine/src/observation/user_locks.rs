@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use crate::bpf_support::namespace;
 use crate::engine::Engine;
 use crate::program::{Target, processes};
-use ncpu_files::reader::{Source, Whose, Work};
+use ncpu_files::reader::{Source, Whose};
 use ncpu_symbols::{Sections, code_files, go_wait_reasons, goroutine_list};
 
 /// How long after it was met a process is looked at, milliseconds.
@@ -203,10 +203,8 @@ impl UserLocks {
             if !source.may_read() {
                 continue;
             }
-            let began = Work::begin();
             let program = runs == Some(source.identity());
-            new += usize::from(self.file(&source, &mapping, program, engine));
-            source.charge(began.elapsed());
+            new += usize::from(source.parsed(|source| self.file(source, &mapping, program, engine)));
             // Where mappings tell another identity than files do (overlays, btrfs), both are known now.
             self.files.insert(identity);
         }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use ncpu_files::reader::{Source, Work};
+use ncpu_files::reader::Source;
 
 use super::memory::{Memory, Pages};
 use crate::elf::named_symbols;
@@ -37,9 +37,7 @@ const SYMBOLS: [&str; 12] = [
 impl Symbols {
     /// The symbols of a libjvm; `None` if it is not HotSpot.
     pub fn read(file: &Source) -> Option<Symbols> {
-        let began = Work::begin();
-        let found = named_symbols(file, true, &SYMBOLS);
-        file.charge(began.elapsed());
+        let found = file.parsed(|file| named_symbols(file, true, &SYMBOLS));
         let mut found = found.into_iter().map(|at| at.map_or(0, |(address, _)| address));
         let found: [u64; SYMBOLS.len()] = std::array::from_fn(|_| found.next().unwrap_or(0));
         found.iter().all(|a| *a != 0).then_some(Symbols(found))

@@ -1,6 +1,5 @@
 //! The places of code and its bytes, for whatever decodes instructions.
 
-use ncpu_files::reader::Work;
 
 use super::User;
 use crate::maps::ProcMaps;
@@ -95,10 +94,8 @@ impl User {
         if !source.may_read() {
             return None;
         }
-        let begun = Work::begin();
         let mut bytes = vec![0; usize::try_from(place.length.min(MAX_CODE)).ok()?];
-        let got = source.read_at(&mut bytes, begin);
-        source.charge(begun.elapsed());
+        let got = source.parsed(|source| source.read_at(&mut bytes, begin));
         bytes.truncate(got.ok()?);
         Some(bytes)
     }

@@ -2,7 +2,8 @@
 # Hostile files and programs beside `ncpu serve`, all at once: whether intervals are missed, how much memory the observer takes, and
 # how quickly it stops. The files are made by tests/hostile/make.py; each kind is run by the user nobody, over and over.
 # usage: benches/hostile.sh [MINUTES]      needs root
-# NCPU is the program, STEP the seconds between lines (10), NICE the niceness of what is hostile (5), CGROUP a control group for it.
+# NCPU is the program, STEP the seconds between lines (10), NICE the niceness of what is hostile (5), CGROUP a control group for it,
+# KINDS how many kinds there are, chosen at random (all).
 # Fails where an interval is missed, the observer takes more than MOST megabytes (120), or it needs more than 2 s to stop. Tells also
 # what its reader and the program that answers requests (ncpu-serve) take, and how long the layers take to be answered at the end.
 set -euo pipefail
@@ -58,7 +59,8 @@ done
 echo "$(nproc) CPUs, $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2- | sed 's/^ *//'), Linux $(uname -r)"
 
 kinds=0
-kind() { kinds=$((kinds + 1)); again "$@"; }
+# Notes a kind. All are started when all are known, or KINDS of them, chosen at random.
+kind() { kinds=$((kinds + 1)); printf '%q ' "$@" >> "$dir/kinds"; echo >> "$dir/kinds"; }
 f=$dir/files
 for file in program-headers section-headers notes section-names lib/libpython3.11.so lib/python3 bin/postgres jvm/libjvm.so \
   no-functions names-that-unfold tracepoints packed unwind-loop unwind-loop-without-index unwind-rows unwind-entries go deep-names deep-go; do
@@ -142,10 +144,11 @@ done
 kind "${nobody[@]}" "$dir/storms" servers 10 "$f"/servers/*/postgres
 # Programs that come and go.
 kind "${nobody[@]}" bash -c 'for i in {1..50}; do /bin/true; done; sleep 1'
-echo "$kinds kinds at once"
+while read -r chosen; do eval "again $chosen"; done < <(shuf -n "${KINDS:-$kinds}" "$dir/kinds")
+echo "${KINDS:-$kinds} of $kinds kinds at once"
 
 metric() { get metrics | awk -v name="ncpu_$1_total" '$1 == name { print int($2) }'; }
-resident() { awk '$1 == "VmRSS:" { print int($2 / 1024) }' "/proc/$1/status" 2> /dev/null || echo 0; }
+resident() { awk '$1 == "VmRSS:" { kb = $2 } END { print int(kb / 1024) }' "/proc/$1/status" 2> /dev/null || echo 0; }
 reader() { pgrep -x ncpu-reader -P "$serve" | tail -1; }
 server() { pgrep -x ncpu-serve -P "$serve" | tail -1; }
 began=$(date +%s.%N) first=$(metric intervals) worst=0 most_read=0 most_served=0 failed=0 before=$(metric intervals)

@@ -91,8 +91,13 @@ fn large_forks(view: &View<'_>) -> Option<Claim> {
         ["copy_page_range", "copy_p4d_range", "copy_pte_range", "copy_hugetlb_page_range", "dup_mmap"];
     const GIVES_BACK: [&str; 2] = ["exit_mmap", "unmap_page_range"];
     let short = short_processes(view);
-    let forks = short.iter().map(|s| s.count).sum::<usize>().max(1) as f64;
-    let copies: f64 = view.samples.iter().filter(|s| in_any(s, &COPIES)).map(|s| s.seconds).sum();
+    let copying = || view.samples.iter().filter(|s| in_any(s, &COPIES));
+    let copies: f64 = copying().map(|s| s.seconds).sum();
+    let mut forking = Most::default();
+    copying().for_each(|sample| forking.add(sample.process, sample.seconds));
+    // Those that live on are known by their process's name, which the one that forks has as well.
+    let alive = forking.top().map_or(0, |(process, _)| processes_of(view, &process).saturating_sub(1));
+    let forks = short.iter().map(|s| s.count).sum::<usize>().max(alive).max(1) as f64;
     if copies < LEAST * view.capacity() || copies < LARGE * forks {
         return None;
     }
@@ -128,6 +133,13 @@ fn large_forks(view: &View<'_>) -> Option<Claim> {
     claim.key = format!("large forks {process}");
     claim.line("called in", place);
     Some(claim)
+}
+
+/// Processes of a name that were seen.
+fn processes_of(view: &View<'_>, process: &str) -> usize {
+    let Ok(Some(t)) = threads::Reader::open(view.context.recording) else { return 0 };
+    let of = t.rows().filter(|&row| t.process.get(row) == Some(process));
+    of.filter_map(|row| t.pid.get(row)).collect::<HashSet<_>>().len()
 }
 
 /// Interrupts of the CPUs' own timers.

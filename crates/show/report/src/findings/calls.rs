@@ -113,8 +113,24 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     claims.extend(made(view, &calls));
     let least = 0.01 * view.capacity();
     for ((process, call), taken) in &calls.of {
+        let mut functions = Most::default();
+        for &at in taken.inside.iter() {
+            let of = view.samples[at].kernel.iter().find(|f| view.entry(When::CallFunction, f).is_some());
+            functions.add(of.copied().unwrap_or(""), view.samples[at].seconds);
+        }
+        let mut function = functions.top().filter(|(_, share)| *share >= 0.3).map(|(f, _)| f);
+        // One sample or two on the way in are there by chance.
+        let met: u64 = taken.entry.iter().map(|&at| view.samples[at].samples).sum();
+        let tiny =
+            MOVES.contains(call) && calls.results.get(&(*process, *call)).is_some_and(Results::are_tiny);
+        let short = tiny || taken.at_entry >= SHORT * taken.seconds && met >= 3;
+        // A call that waits for children does not work, but for one that looks at many of them.
+        let waits = ["wait4", "waitid"].contains(call);
+        if waits && short {
+            function = None;
+        }
         let polls = *call == "wait4" && polls_children(calls.results.get(&(*process, *call)));
-        let skip = LIVES.contains(call) && !polls
+        let skip = LIVES.contains(call) && !polls && !(waits && function.is_some())
             || MAPPING.contains(call)
             || SYNC.contains(call)
             || *call == "futex";
@@ -123,18 +139,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
             continue;
         }
         let of_process = view.on_cpu(process);
-        // One sample or two on the way in are there by chance.
-        let met: u64 = taken.entry.iter().map(|&at| view.samples[at].samples).sum();
-        let tiny =
-            MOVES.contains(call) && calls.results.get(&(*process, *call)).is_some_and(Results::are_tiny);
-        let short = tiny || taken.at_entry >= SHORT * taken.seconds && met >= 3;
         let ready = READY.contains(call);
-        let mut functions = Most::default();
-        for &at in taken.inside.iter() {
-            let of = view.samples[at].kernel.iter().find(|f| view.entry(When::CallFunction, f).is_some());
-            functions.add(of.copied().unwrap_or(""), view.samples[at].seconds);
-        }
-        let function = functions.top().filter(|(_, share)| *share >= 0.3).map(|(f, _)| f);
         let results = calls.results.get(&(*process, *call));
         let error = results.and_then(Results::error);
         let when = if let Some(function) = &function {

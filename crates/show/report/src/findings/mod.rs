@@ -48,6 +48,7 @@ mod text;
 mod tracers;
 mod uneven;
 mod unoptimized;
+mod uring;
 mod user_locks;
 mod view;
 mod waiting;
@@ -72,7 +73,7 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 27] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 28] = [
     tracers::claims,
     pools::claims,
     begun::claims,
@@ -89,6 +90,7 @@ const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 27] = [
     calls::claims,
     checks::claims,
     expired::claims,
+    uring::claims,
     teams::claims,
     memory::claims,
     limits::claims,

@@ -105,8 +105,13 @@ fn collectors(view: &View<'_>) -> Vec<Claim> {
             let process = processes.top().map_or(String::new(), |(name, _)| name);
             let from = calls.words(2);
             let limit = limit(view, collector, &process);
+            let asked = (collector == Collector::Java).then(|| asked(view, &process, seconds)).flatten();
             let mut subject = collector.language().to_string();
             let when = match &limit {
+                _ if asked.is_some() => {
+                    subject = format!("{subject} {}", asked.as_ref().map_or("", |(what, _)| what));
+                    vec![When::CollectorAsked, When::CollectorWork]
+                }
                 Some((name, _)) => {
                     subject = format!("{subject} {name}");
                     vec![When::CollectorLimit, When::CollectorWork]
@@ -115,7 +120,9 @@ fn collectors(view: &View<'_>) -> Vec<Claim> {
                 None => vec![When::CollectorWork],
             };
             let (name, value) = limit.unwrap_or_default();
+            let (asks, place) = asked.map_or_else(Default::default, |(_, places)| places.place(&process));
             let mut claim = Claim::new(Kind::Runtime, when, subject)
+                .with("place", place)
                 .with("name", name)
                 .with("value", value)
                 .with("language", collector.language())
@@ -141,6 +148,7 @@ fn collectors(view: &View<'_>) -> Vec<Claim> {
             for &at in in_java.iter().filter(|_| collector == Collector::Java) {
                 claim.ask(Source::Sample(at), view.samples[at].seconds, "taking and zeroing memory");
             }
+            claim.line("asked by", asks);
             if !allocator.is_empty() {
                 claim.line("allocates", allocator);
             }
@@ -150,6 +158,29 @@ fn collectors(view: &View<'_>) -> Vec<Claim> {
             Some(claim)
         })
         .collect()
+}
+
+/// The part of the time that a collector takes for which threads wait below a call for a collection from which these calls are
+/// what it runs for. Its own threads share the work, so that the wait is shorter than their time.
+const ASKED: f64 = 0.25;
+
+/// The call by which a program has Java collect, with the places of the calls, where threads wait below it for much of the time that
+/// collecting takes.
+fn asked(view: &View<'_>, process: &str, seconds: f64) -> Option<(&'static str, Most)> {
+    const CALL: &str = "java.lang.Runtime.gc";
+    /// By which the library makes room for buffers outside of the heap.
+    const RESERVES: &str = "java.nio.Bits.reserveMemory";
+    let (mut direct, mut all, mut places) = (0.0, 0.0, Most::default());
+    for s in view.slept.iter().filter(|s| s.process == process) {
+        let Some(at) = s.user.iter().rposition(|f| *f == CALL || *f == RESERVES) else { continue };
+        all += s.seconds;
+        direct += if s.user[at] == RESERVES { s.seconds } else { 0.0 };
+        let library = |f: &&str| f.starts_with("java.") || f.starts_with("jdk.") || f.starts_with("sun.");
+        let program: Vec<&str> = s.user[at + 1..].iter().copied().skip_while(library).collect();
+        places.add(&Place::of_frames(&program, "futex").words(), s.seconds);
+    }
+    let what = if direct >= 0.5 * all { "direct memory" } else { "System.gc" };
+    (all >= ASKED * seconds).then_some((what, places))
 }
 
 /// A setting in a process's environment that has its collector run more often than it would, with its value.

@@ -1,0 +1,94 @@
+//! Requests of io_uring that threads of the kernel work off although they hardly wait: each is handed over and awaited.
+
+use std::collections::HashMap;
+
+use ncpu_schema::Layer;
+
+use super::claim::{Claim, Kind, Source};
+use super::places::{Most, Place};
+use super::user_locks::grouped;
+use super::view::View;
+use crate::causes::When;
+
+/// The part of capacity that the hand-over takes from which it is claimed.
+const LEAST: f64 = 0.05;
+
+/// Requests a second from which they are many.
+const OFTEN: f64 = 1000.0;
+
+/// The part of the observation for which a worker may wait within a request: one that waits for a device is there for that.
+const WAITS: f64 = 0.2;
+
+/// The kernel's worker, its part that handles a request, and what hands one over.
+const WORKER: &str = "io_wq_worker";
+const HANDLES: &str = "io_worker_handle_work";
+const HANDS: [&str; 3] = ["io_wq_enqueue", "io_queue_iowq", "io_acct_activate_free_worker"];
+
+/// What waits for answers.
+const AWAITS: &str = "io_cqring_wait";
+
+#[derive(Default)]
+struct Handed {
+    samples: Vec<(usize, &'static str)>,
+    seconds: f64,
+    woken: f64,
+    within: f64,
+    awaited: f64,
+    places: Most,
+}
+
+pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
+    let mut of: HashMap<&str, Handed> = HashMap::new();
+    for (at, sample) in view.samples.iter().enumerate() {
+        let hands = HANDS.iter().any(|f| sample.in_kernel(f));
+        let what = if hands {
+            "handing over"
+        } else if sample.in_kernel(WORKER) {
+            "the kernel's workers"
+        } else if sample.in_kernel(AWAITS) {
+            "waiting for answers"
+        } else {
+            continue;
+        };
+        let handed = of.entry(sample.process).or_default();
+        handed.samples.push((at, what));
+        handed.seconds += sample.seconds;
+        if hands {
+            handed.places.add(&Place::of(sample, "io_uring_enter").words(), sample.seconds);
+        }
+    }
+    for s in &view.slept {
+        let Some(handed) = of.get_mut(s.process) else { continue };
+        if s.in_kernel(HANDLES) {
+            handed.within += s.seconds;
+        } else if s.in_kernel(WORKER) {
+            handed.woken += s.count;
+        } else if s.in_kernel(AWAITS) {
+            handed.awaited += s.seconds;
+        }
+    }
+    of.retain(|_, handed| {
+        !handed.places.is_empty()
+            && handed.seconds >= LEAST * view.capacity()
+            && handed.woken >= OFTEN * view.elapsed()
+            && handed.within <= WAITS * view.elapsed()
+    });
+    of.into_iter().map(|(process, handed)| claim(view, process, handed)).collect()
+}
+
+fn claim(view: &View<'_>, process: &str, handed: Handed) -> Claim {
+    let (words, place) = handed.places.place(process);
+    let mut claim = Claim::new(Kind::HandOff, [When::UringWorkers], process)
+        .with("process", process)
+        .with("place", place)
+        .with("rate", grouped(handed.woken / view.elapsed()));
+    claim.key = format!("workers of io_uring {process}");
+    for (at, what) in handed.samples {
+        claim.ask(Source::Sample(at), view.samples[at].seconds, what);
+    }
+    // While the program awaits an answer, and while a worker awaits a request, a CPU has nothing to do.
+    let part = (handed.awaited / view.elapsed()).min(1.0);
+    claim.ask(Source::Layer(Layer::Serial), view.beside_stacks(Layer::Serial) * part, "CPUs idle meanwhile");
+    claim.line("called in", words);
+    claim
+}

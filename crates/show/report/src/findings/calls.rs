@@ -104,6 +104,9 @@ fn states(view: &View<'_>, process: &str, of: &[Microstate]) -> f64 {
     rows.flat_map(|row| of.iter().map(move |&m| (row, m))).filter_map(|(row, m)| t.micro.get(row, m)).sum()
 }
 
+/// Functions of the kernel that walk a list, and call others for what they find in it: only their own time is that of the walk.
+const WALKS: [&str; 3] = ["posix_lock_inode", "posix_test_lock", "wait_consider_task"];
+
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let calls = Calls::of(view);
     let mut claims = processes(view);
@@ -115,7 +118,9 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     for ((process, call), taken) in &calls.of {
         let mut functions = Most::default();
         for &at in taken.inside.iter() {
-            let of = view.samples[at].kernel.iter().find(|f| view.entry(When::CallFunction, f).is_some());
+            let kernel = &view.samples[at].kernel;
+            let of = kernel.iter().find(|f| view.entry(When::CallFunction, f).is_some());
+            let of = of.filter(|f| !WALKS.contains(*f) || kernel.first() == Some(*f));
             functions.add(of.copied().unwrap_or(""), view.samples[at].seconds);
         }
         let mut function = functions.top().filter(|(_, share)| *share >= 0.3).map(|(f, _)| f);

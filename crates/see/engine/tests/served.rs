@@ -75,6 +75,41 @@ fn each_request_is_counted_with_what_it_waited_for() {
     }
 }
 
+/// The log of a server of `loops.c`, and what is seen of it.
+fn elsewhere(server: &str, requests: u32, unit: f64) -> (Log, Seen) {
+    let program = c("loops", &["-O2"]);
+    let told = tempfile::NamedTempFile::new().expect("a file");
+    let argv: [OsString; 5] = [
+        program.into(),
+        server.into(),
+        requests.to_string().into(),
+        unit.to_string().into(),
+        told.path().into(),
+    ];
+    let seen = observe(&argv, |config| config.requests = true);
+    assert_eq!(seen.ended.status, 0);
+    let text = std::fs::read_to_string(told.path()).expect("it was written");
+    let figures: Vec<f64> = text.split_whitespace().map(|n| n.parse().expect("a number")).collect();
+    let [requests, p99, slow, slow_ms] = figures[..] else { panic!("{figures:?}") };
+    (Log { requests, p50: 0.0, p99, slow, slow_ms }, seen)
+}
+
+/// Requests that the clients of `loops.c` made: those that the program passed on are others.
+fn of_clients<'a>(seen: &'a Seen, table: &'a str) -> impl Iterator<Item = (&'a ncpu_table::Table, usize)> + 'a {
+    let of = |(t, r): &(&ncpu_table::Table, usize)| {
+        t.text(*r, "request").is_some_and(|name| name.starts_with("HTTP GET on "))
+    };
+    seen.rows(table).filter(of)
+}
+
+#[test]
+fn requests_of_threads_that_end_with_them_are_counted() {
+    let Some(_one) = allowed() else { return };
+    let (log, seen) = elsewhere("fresh", 400, 3.0);
+    let count: f64 = of_clients(&seen, "served").filter_map(|(t, r)| t.number(r, "count")).sum();
+    assert_eq!(count, log.requests);
+}
+
 #[test]
 fn nothing_is_followed_where_nobody_asks() {
     let Some(_one) = allowed() else { return };
@@ -129,6 +164,38 @@ mod quiet {
                 }
             }
         }
+    }
+
+    /// Requests that wait for a helper of a loop, or for a server behind theirs, have what that waited for.
+    fn waits_elsewhere(server: &str, doing: &str, named: impl Fn(&str, &str) -> bool) {
+        let (log, seen) = elsewhere(server, 1000, 20.0);
+        let parts = || of_clients(&seen, "served_parts").filter(|(t, r)| t.text(*r, "doing") == Some(doing));
+        let seconds = |rows: &mut dyn Iterator<Item = (&ncpu_table::Table, usize)>| -> f64 {
+            rows.filter_map(|(t, r)| t.number(r, "seconds")).sum()
+        };
+        let all = seconds(&mut parts());
+        let right = |(t, r): &(&ncpu_table::Table, usize)| {
+            let text = |column| t.text(*r, column).unwrap_or_default();
+            named(text("what"), text("holder"))
+        };
+        let named = seconds(&mut parts().filter(right));
+        let count: f64 = of_clients(&seen, "served").filter_map(|(t, r)| t.number(r, "count")).sum();
+        let took = log.slow * log.slow_ms / 1e3;
+        let line = format!("{server}: {all:.3} s, {named:.3} with a name, of {took:.3}: {log:?}");
+        eprintln!("{line}");
+        assert_eq!(count, log.requests, "{line}");
+        assert!(all <= 1.1 * took && named >= 0.9 * took, "{line}");
+    }
+
+    #[test]
+    fn waits_for_helpers_and_other_servers_are_theirs() {
+        let Some(_one) = allowed() else { return };
+        let helpers = |what: &str, holder: &str| what == "held" && holder == "holder";
+        for server in ["eventfd", "pair"] {
+            hold(MOST, server, || waits_elsewhere(server, "user lock", helpers));
+        }
+        let peers = |what: &str, _: &str| what.starts_with("127.0.0.1:");
+        hold(MOST, "upstream", || waits_elsewhere("upstream", "socket", peers));
     }
 
     /// The time in which a goroutine waits is its own, not that of a request which waits for a worker thread; and its runtime knows what for.

@@ -414,6 +414,7 @@ fn has_holder(doing: Activity) -> bool {
             | Activity::MessageQueue
             | Activity::Thread
             | Activity::Pipe
+            | Activity::Events
     )
 }
 
@@ -422,6 +423,9 @@ pub(crate) fn words((doing, what): &What) -> String {
     match (doing, what) {
         (Activity::Unread, Some(what)) => {
             format!("unread in the socket, behind another request of its thread ({})", safe::line(what))
+        }
+        (Activity::Aside, Some(what)) => {
+            format!("set aside, behind another request of its thread ({})", safe::line(what))
         }
         (doing, what) => words_for(*doing, what.as_deref()),
     }

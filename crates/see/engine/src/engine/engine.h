@@ -333,8 +333,9 @@ enum request_wait {
 	REQUEST_QUEUED = LIFE_N, /* on a run queue: `what` is the process that ran there + 2 */
 	REQUEST_HELD,	/* its thread might not run: the quota of its control group was used up */
 	REQUEST_UNREAD,	/* in the socket: its thread did something else: `what` is the longest part of the request before + 2 */
-	REQUEST_ASIDE,	/* its thread had read it and did something else */
+	REQUEST_ASIDE,	/* its thread had read it and did something else: `what` as above */
 	REQUEST_HANDED,	/* from the thread that had read it to the one that answered */
+	REQUEST_THREAD,	/* for another thread of its process, which did not sleep meanwhile */
 	REQUEST_WHOLE,	/* of rows: all of the request */
 };
 

@@ -27,6 +27,8 @@ const TIME_TABLE_BYTES: usize = 4 << 20;
 /// Bytes of the rows of clients' requests, and requests that may be set aside at a time.
 const REQUEST_TABLE_BYTES: usize = 8 << 20;
 const REQUESTS_ASIDE: u32 = 8192;
+/// Eventfds, pipes and sockets by which threads tell event loops that they are done.
+const SIGNALS: u32 = 1024;
 /// Where data for a connection is read and written (Linux 6.3).
 const CLIENTS: [&str; 3] = ["sock_recv_length", "sock_send_length", "sk_data_ready"];
 /// `OTHER_ROWS` of engine.h.
@@ -196,6 +198,7 @@ impl Rows {
         maps.time_slots.set_max_entries(halves(self.times))?;
         maps.request_slots.set_max_entries(halves(self.requests))?;
         maps.requests_aside.set_max_entries(if parts.clients { REQUESTS_ASIDE } else { 1 })?;
+        maps.signals.set_max_entries(if parts.clients { SIGNALS } else { 1 })?;
         maps.lengths.set_max_entries(cpus as u32)?;
         maps.length_slots.set_max_entries(halves(self.lengths))?;
         maps.other_slots.set_max_entries(halves(OTHER_ROWS))?;

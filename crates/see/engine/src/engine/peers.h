@@ -72,6 +72,7 @@ struct unix_address;
 
 struct unix_sock {
 	struct unix_address *addr;
+	struct sock *peer;
 };
 
 struct socket {

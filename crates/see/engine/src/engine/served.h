@@ -22,18 +22,10 @@
 #include "peers.h"
 #include "queues.h"
 #include "thread_time.h"
+#include "request_parts.h"
+#include "request_kinds.h"
 
 const volatile __u32 cfg_request_slots = 64; /* a CPU's part of the table, a power of two */
-const volatile __u8 call_reads[SYSCALLS]; /* of system calls: enum call_reads */
-
-enum call_reads {
-	CALL_OTHER,
-	CALL_READS,	/* from a descriptor into a buffer: its arguments 0 and 1 */
-	CALL_READS_PARTS, /* into an array of buffers */
-	CALL_READS_MESSAGE, /* struct msghdr */
-	CALL_WAITS,	/* for more work: on several descriptors, or for a connection */
-};
-
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -71,11 +63,16 @@ struct serving {
 	__u32 fd;	/* of the connection */
 	__u32 aside;	/* requests that it has set aside */
 	__u32 worker;	/* it answers what others read: without a connection, `request` has what it does since `free` */
-	__u32 pad;
+	__u32 away;	/* it waits for events, and its request is set aside if it reads another */
 	__u64 free;	/* ns, since when it is done with its last request, or was woken for another */
 	__u64 busy_until; /* ns, when it was done with a request that took long lately */
 	__u64 busy_ns;	/* ns of the longest part of that */
 	__u64 busy_with; /* enum life or enum request_wait of this part; REQUEST_WHOLE: it was on CPU */
+	__u64 peer;	/* whose data it has read last from a connection that the program had opened, in the code of peers; 0: nobody's */
+	__u64 peer_came; /* ns, when the data came, and when it was read */
+	__u64 peer_read;
+	__u64 signal_read; /* ns, when it read `signal` */
+	struct signal signal; /* of another thread of its process */
 	__u64 stack;	/* of the function whose call is the request: the stack pointer at its entry; 0: it is no call */
 	__u64 caller;	/* and the address that it returns to */
 	__u64 window;	/* number of the window in which it began */
@@ -114,74 +111,6 @@ static __always_inline __u32 request_bin(__u64 ns)
 	__u32 octave = octave_of(ns);
 
 	return octave << 2 | ((ns >> (octave - 2)) & 3);
-}
-
-#define SAME_KIND 2 /* parts of one kind that are kept apart: small ones of it leave room for other kinds */
-
-/* Adds time to a request's part: the one of the same object, a free one, or the least of the same kind. */
-APART int add_request_part(struct client_request *q, struct task_rec *r, __u32 life, __u64 what, __u64 ns)
-{
-	if (!q || !r || !ns)
-		return 0;
-	struct request_part *into = NULL, *kind = NULL;
-	__u32 kinds = 0;
-
-	for (int i = 0; i < REQUEST_PARTS; i++) {
-		struct request_part *p = &q->part[i];
-		if (into)
-			break;
-		if (i >= q->parts || !p->ns) {
-			if (kinds >= SAME_KIND)
-				break;
-			into = p;
-			if (i >= q->parts)
-				q->parts = i + 1;
-			p->what = what;
-			p->life = life;
-			p->ns = 0;
-			p->sent = 0;
-			p->longest = 0;
-			p->futex = 0;
-			p->place = 0;
-			p->class = 0;
-			p->event = 0;
-			p->holder = 0;
-		} else if (p->life == life && p->what == what) {
-			into = p;
-		} else if (p->life == life) {
-			kinds++;
-			if (!kind || p->ns < kind->ns)
-				kind = p;
-		}
-	}
-	if (!into) {
-		/* Of several things the sum counts, and has a name where nearly all of it is one thing's. */
-		into = kind ?: &q->part[REQUEST_PARTS - 1];
-		if (into->life != life) {
-			into->life = LIFE_REST;
-			into->what = 1;
-			into->futex = 0;
-		} else if (ns >> 3 >= into->ns) {
-			into->what = what;
-			into->longest = 0;
-		} else if (into->ns >> 3 < ns) {
-			into->what = 1;
-			into->futex = 0;
-		}
-	}
-	into->ns += ns;
-	__u64 us = ns / 1000;
-	if (us >= into->longest) {
-		into->longest = us;
-		if (life < LIFE_N) {
-			into->holder = r->woken_by == WAKER_UNSEEN ? 0 : r->woken_by;
-			into->futex = into->what == 1 ? 0 : r->futex;
-			into->place = r->place;
-			into->class = in_user(r) ? FUTEX_LOCK : r->futex_word >> 16;
-			into->event = r->event;
-		}
-	}
-	return 0;
 }
 
 /* Whether a thread that answers what others read has been woken by one that has read a request, as it seems. */
@@ -354,22 +283,26 @@ APART int request_over(struct client_request *q)
 	return 0;
 }
 
-/* Keeps the longest part of a request that is over: what others waited for meanwhile, which the same thread serves. */
-APART int keep_busy(struct serving *t)
+/* Keeps the longest part of a request that is over or left at `until`: what others waited for meanwhile, which the same thread serves. */
+APART int keep_busy(struct serving *t, __u64 until)
 {
-	if (!t)
+	if (!t || until <= t->request.began)
 		return 0;
 	struct client_request *q = &t->request;
-	__u64 on = q->answered - q->began, most = 0, with = REQUEST_WHOLE;
+	__u64 on = until - q->began, most = 0, with = REQUEST_WHOLE;
 
 	for (int i = 0; i < REQUEST_PARTS; i++) {
+		struct request_part *p = &q->part[i];
 		if (i >= q->parts)
 			break;
-		__u64 ns = q->part[i].sent;
+		__u64 ns = q->answered ? p->sent : p->ns;
 		on = on > ns ? on - ns : 0;
-		if (ns > most && q->part[i].life != REQUEST_UNREAD) {
+		/* In these the thread did something else. */
+		if (p->life >= REQUEST_UNREAD && p->life < REQUEST_WHOLE)
+			continue;
+		if (ns > most) {
 			most = ns;
-			with = q->part[i].life;
+			with = p->life;
 		}
 	}
 	if (on > most) {
@@ -377,12 +310,59 @@ APART int keep_busy(struct serving *t)
 		with = REQUEST_WHOLE;
 	}
 	/* Many short ones do not hide a long one before them. */
-	if (most * 2 < t->busy_ns && q->answered - t->busy_until < t->busy_ns)
+	if (most * 2 < t->busy_ns && until - t->busy_until < t->busy_ns)
 		return 0;
-	t->busy_until = q->answered;
+	t->busy_until = until;
 	t->busy_ns = most;
 	t->busy_with = with;
 	return 0;
+}
+
+/* What a request waited for from `since` on for `ns` while its thread did something else: the longest part of a request before it + 2, or 1. */
+static __always_inline __u64 busy_since(struct serving *t, __u64 since, __u64 ns)
+{
+	return t->busy_until > since && t->busy_ns * 2 >= ns ? t->busy_with + 2 : 1;
+}
+
+/* Keeps the request of the current thread, which has no answer yet, for the thread that will answer it. */
+static __always_inline void set_aside(struct serving *t, struct task_rec *r)
+{
+	struct client_request *q = &t->request;
+	__u64 sock = t->sock;
+
+	q->left = t->free = bpf_ktime_get_ns();
+	q->events = r->by[LIFE_EVENTS];
+	/* It is of the current thread. Linux 6.1 takes what lies in a map for a value, but not what a function was given. */
+	struct serving *own = bpf_task_storage_get(&serving, bpf_get_current_task_btf(), 0, 0);
+	if (own)
+		bpf_map_update_elem(&requests_aside, &sock, &own->request, BPF_ANY);
+	t->aside = 1;
+	r->sets_aside = 1;
+	any_aside = 1;
+}
+
+/*
+ * The thread waits for events, and its request has no answer yet. It may go on with the request then, which waited for those events; so do
+ * threads for a connection, and loops that have nothing else to do.
+ */
+APART int turn_away(struct serving *t, struct task_rec *r)
+{
+	if (!t || !r || t->away)
+		return 0;
+	set_aside(t, r);
+	t->away = 1;
+	return 0;
+}
+
+/* The thread goes on with a request from which it had turned away. */
+static __always_inline void turn_back(struct serving *t)
+{
+	__u64 sock = t->sock;
+
+	if (!t->away)
+		return;
+	bpf_map_delete_elem(&requests_aside, &sock);
+	t->away = 0;
 }
 
 /* The thread turns to something else: its request is over if there is an answer, and is set aside otherwise. */
@@ -395,7 +375,7 @@ APART int leave_request(struct serving *t, struct task_rec *r)
 	if (q->answered) {
 		t->free = q->answered;
 		request_over(q);
-		keep_busy(t);
+		keep_busy(t, q->answered);
 		/* A worker may have begun with the next one, which it is known to serve when it answers. */
 		for (int i = 0; i < REQUEST_PARTS; i++) {
 			q->part[i].ns -= q->part[i].sent;
@@ -405,20 +385,44 @@ APART int leave_request(struct serving *t, struct task_rec *r)
 		if (!t->worker)
 			q->parts = 0;
 	} else {
-		__u64 sock = t->sock;
-		q->left = t->free = bpf_ktime_get_ns();
-		q->events = r->by[LIFE_EVENTS];
-		/* It is of the current thread. Linux 6.1 takes what lies in a map for a value, but not what a function was given. */
-		struct serving *own = bpf_task_storage_get(&serving, bpf_get_current_task_btf(), 0, 0);
-		if (own)
-			bpf_map_update_elem(&requests_aside, &sock, &own->request, BPF_ANY);
-		t->aside = 1;
+		if (!t->away) {
+			set_aside(t, r);
+			keep_busy(t, q->left);
+		}
 		q->parts = 0;
 		q->system = 0;
 	}
 	t->sock = 0;
+	t->away = 0;
 	t->entered = 0;
 	r->serves = t->worker ? SERVES : SERVES_NOT;
+	return 0;
+}
+
+/*
+ * The current thread has served others from `left` to `now`, and goes on with a request that it had set aside; `events` ns of that it slept for
+ * events. The server or the thread of which the loop heard last is what the request waited for.
+ */
+APART int waited_elsewhere(struct serving *t, struct task_rec *r, __u64 left, __u64 now, __u64 events)
+{
+	if (!t || !r || now <= left)
+		return 0;
+	struct client_request *q = &t->request;
+	__u64 gap = now - left, came = 0;
+
+	if (t->peer && t->peer_read >= r->slept_until && t->peer_read > left && t->peer_read > t->signal_read) {
+		came = t->peer_came > left ? t->peer_came : left;
+		add_request_part(q, r, LIFE_SOCKET, t->peer, came - left);
+		t->peer = 0;
+	} else if (t->signal.at > left && t->signal_read >= r->slept_until) {
+		came = t->signal.at;
+		waited_for_thread(q, r, &t->signal.by, left, came);
+	} else {
+		came = left + (events < gap ? events : gap);
+		add_request_part(q, r, LIFE_EVENTS, 1, came - left);
+	}
+	gap = now - came;
+	add_request_part(q, r, REQUEST_ASIDE, busy_since(t, came, gap), gap);
 	return 0;
 }
 
@@ -462,11 +466,7 @@ APART int go_on_with(struct serving *t, struct task_rec *r, struct client_reques
 		/* Nothing tells whether it was parked once more for the reason that it had been parked for before. */
 		add_request_part(into, r, REQUEST_ASIDE, parked == c->parked ? GO_UNKNOWN : parked, gap - queued);
 	} else if (c->tid == tid) {
-		__u64 events = q ? r->by[LIFE_EVENTS] - q->events : 0;
-		if (events > gap)
-			events = gap;
-		add_request_part(into, r, LIFE_EVENTS, 1, events);
-		add_request_part(into, r, REQUEST_ASIDE, 1, gap - events);
+		waited_elsewhere(t, r, left, now, q ? r->by[LIFE_EVENTS] - q->events : 0);
 	} else {
 		add_request_part(into, r, REQUEST_HANDED, 1, gap);
 		t->worker = 1;
@@ -511,7 +511,6 @@ APART int take_up_request(struct serving *t, struct task_rec *r, struct connecti
 	return 1;
 }
 
-#define TCP 6
 #define SOCK_STREAM 1
 
 /* Which end of a connection a socket is. One that a listening socket gave birth to has its length of the queue. */
@@ -528,83 +527,6 @@ static __always_inline __u32 end_of(struct sock *sk)
 		return END_OTHER;
 	/* The name is that of the socket which listened. */
 	return BPF_CORE_READ((struct unix_sock *)sk, addr) ? END_SERVER : END_OTHER;
-}
-
-#define VERB 8	/* letters */
-#define HEAD 31	/* bytes that are looked at */
-
-static __always_inline __u64 letter(__u8 c)
-{
-	c |= 0x20;
-	return c >= 'a' && c <= 'z' ? c - 'a' + 1 : 0;
-}
-
-static __always_inline bool between(__u8 c)
-{
-	return (c >= '0' && c <= '9') || c == '\r' || c == '\n' || c == '$';
-}
-
-/* The kind of a request, by its first bytes. `before`: the byte that was read before these; 0: none. */
-APART __u64 request_kind(__u64 buffer, __u32 bytes, __u32 port, __u32 before)
-{
-	__u8 b[HEAD + 2] = { before };
-	__u32 from = before ? 1 : 0;
-	__u64 protocol = PROTOCOL_UNKNOWN, verb = 0;
-	__u32 letters = 0, end = 0;
-
-	if (!buffer || bpf_probe_read_user(b + from, MASK(bytes < HEAD ? bytes : HEAD, 31), (void *)buffer))
-		return (__u64)port << 40 | 1ull << 63;
-	bool redis = b[0] == '*', skips = redis;
-	__u32 size = (__u32)b[1] << 24 | b[2] << 16 | b[3] << 8 | b[4];
-	if ((b[0] == 0x16 || b[0] == 0x17) && b[1] == 3) {
-		protocol = PROTOCOL_TLS;
-	} else if ((b[0] == 'Q' || b[0] == 'P' || b[0] == 'B') && size >= 4 && size < bytes && !b[1]) {
-		protocol = PROTOCOL_POSTGRES;
-		/* A query; statements with parameters, prepared in the same message or before. */
-		verb = b[0] == 'Q' ? 1 : b[0] == 'P' ? 2 : 3;
-	} else {
-		for (int i = 0; i < HEAD; i++) {
-			__u64 l = letter(b[i]);
-			if (end || (i == 0 && redis))
-				continue;
-			if (skips && between(b[i]))
-				continue;
-			skips = false;
-			if (l && letters < VERB) {
-				verb = verb << 5 | l;
-				letters++;
-			} else {
-				end = i ?: HEAD;
-			}
-		}
-		__u8 after = b[MASK(end + 1, 15)];
-		if (redis && letters)
-			protocol = PROTOCOL_REDIS;
-		else if (letters >= 3 && b[MASK(end, 15)] == ' ' && (after == '/' || after == '*' || after == 'h'))
-			protocol = verb == (16ull << 10 | 18 << 5 | 9) ? PROTOCOL_HTTP2 : PROTOCOL_HTTP; /* PRI */
-		else
-			verb = 0;
-	}
-	return 1ull << 63 | protocol << 56 | (__u64)port << 40 | verb;
-}
-
-/* Where a call that reads puts what it has read. */
-static __always_inline __u64 read_into(void)
-{
-	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
-	__u64 nr = call_number(regs), at = ARG1(regs);
-
-	if (nr == NO_CALL)
-		return 0;
-	__u32 reads = call_reads[MASK(nr, 511)];
-	if (reads == CALL_READS)
-		return at;
-	/* The third member of struct msghdr is the array. */
-	if (reads == CALL_READS_MESSAGE && bpf_probe_read_user(&at, sizeof(at), (void *)(at + 16)))
-		return 0;
-	if (reads == CALL_READS_MESSAGE || reads == CALL_READS_PARTS)
-		return bpf_probe_read_user(&at, sizeof(at), (void *)at) ? 0 : at;
-	return 0;
 }
 
 /* A request of the current thread begins. */
@@ -682,7 +604,10 @@ static __always_inline void begin_request(struct serving *t, struct task_rec *r,
 	__u64 from = r->came_from > q->began ? r->came_from : q->began, queued = 0;
 	if (r->came > from) {
 		queued = r->came - from;
-		add_request_part(q, r, REQUEST_QUEUED, (__u64)(__u32)runner_of(r->queue, from, r->came) + 2, queued);
+		if (r->came_held)
+			add_request_part(q, r, REQUEST_HELD, 1, queued);
+		else
+			add_request_part(q, r, REQUEST_QUEUED, (__u64)(__u32)runner_of(r->queue, from, r->came) + 2, queued);
 	}
 	/* One that slept when the request came has been on the way to this call since, unless it served others first. */
 	bool slept = r->slept_until >= q->began;
@@ -692,8 +617,60 @@ static __always_inline void begin_request(struct serving *t, struct task_rec *r,
 	if (work <= q->began + queued)
 		return;
 	__u64 unread = work - q->began - queued;
-	bool behind = t->busy_until > q->began && t->busy_ns * 2 >= unread;
-	add_request_part(q, r, REQUEST_UNREAD, behind ? t->busy_with + 2 : 1, unread);
+	/* Another thread looks for requests, and woke this one to read it. */
+	if (slept && work == r->came && r->waker.ours) {
+		r->waker.rest = REQUEST_UNREAD;
+		waited_for_thread(q, r, &r->waker, work - queued - unread, work - queued);
+		return;
+	}
+	add_request_part(q, r, REQUEST_UNREAD, busy_since(t, q->began, unread), unread);
+}
+
+/* The events for which the current thread slept, while it had turned away from a request, are known: takes these sleeps out. */
+static __always_inline __u64 take_event_sleeps(struct serving *t)
+{
+	struct client_request *q = &t->request;
+	__u64 ns = 0;
+
+	if (!t->sock || !t->away)
+		return 0;
+	for (int i = 0; i < REQUEST_PARTS; i++) {
+		struct request_part *p = &q->part[i];
+		if (i >= q->parts || p->life != LIFE_EVENTS)
+			continue;
+		ns += p->ns;
+		p->ns = 0;
+	}
+	return ns;
+}
+
+/* The current thread, which sets requests aside, reads what another thread of its process may have written. */
+APART int read_signal(struct serving *t, struct task_rec *r, __u64 key)
+{
+	struct signal *s = bpf_map_lookup_elem(&signals, &key);
+
+	if (!t || !r || !s)
+		return 0;
+	t->signal = *s;
+	t->signal_read = bpf_ktime_get_ns();
+	__u64 until = t->signal.at, ns = take_event_sleeps(t);
+	if (ns)
+		waited_for_thread(&t->request, r, &t->signal.by, until - ns, until);
+	return 1;
+}
+
+/* The current thread has read data from a server: requests that it had set aside, or turned away from, may have waited for that. */
+static __always_inline void server_answered(struct task_rec *r, struct sock *sk, __u64 sock, struct connection *c, __u64 now)
+{
+	struct serving *t = bpf_task_storage_get(&serving, bpf_get_current_task_btf(), 0, 0);
+	__u64 peer = opened_to(sk);
+
+	if (!t || !peer || (sk->__sk_common.skc_family == AF_UNIX && read_signal(t, r, sock)))
+		return;
+	t->peer = peer;
+	t->peer_came = c->arrived ?: now;
+	t->peer_read = now;
+	add_request_part(&t->request, r, LIFE_SOCKET, peer, take_event_sleeps(t));
 }
 
 SEC("tp_btf/sock_recv_length")
@@ -717,15 +694,20 @@ int BPF_PROG(request_read, struct sock *sk, int bytes, int flags)
 		return 0;
 	if (c->end == END_UNKNOWN)
 		c->end = end_of(sk);
-	if (c->end != END_SERVER)
+	__u64 now = bpf_ktime_get_ns();
+	if (c->end != END_SERVER) {
+		if (r->sets_aside)
+			server_answered(r, sk, sock, c, now);
+		c->arrived = 0;
 		return 0;
+	}
 	struct serving *t = bpf_task_storage_get(&serving, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!t)
 		return 0;
-	__u64 now = bpf_ktime_get_ns();
 	__u32 port = sk->__sk_common.skc_family == AF_UNIX ? 0 : sk->__sk_common.skc_num;
 	/* More of the same request. */
 	if (t->sock == sock && !t->request.answered && c->answered != c->began) {
+		turn_back(t);
 		if (c->first)
 			more_of_first(&t->request, c, bytes, port);
 		c->arrived = 0;
@@ -757,12 +739,21 @@ int BPF_PROG(request_answered, struct sock *sk, int bytes, int flags)
 		return 0;
 	__u64 sock = first_word(ctx);
 	struct connection *c = bpf_sk_storage_get(&connections, sk, 0, 0);
-	if (!c || c->end != END_SERVER || !c->began)
+	if (!c || c->end != END_SERVER || !c->began) {
+		if (any_aside && sk->__sk_common.skc_family == AF_UNIX && (!c || c->end != END_SERVER))
+			write_signal(r, (__u64)BPF_CORE_READ((struct unix_sock *)sk, peer));
 		return 0;
+	}
 	struct serving *t = bpf_task_storage_get(&serving, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!t || ((t->sock != sock || t->request.began != c->began) && !take_up_request(t, r, c, sock)))
 		return 0;
 	__u64 now = bpf_ktime_get_ns();
+	if (t->away) {
+		/* Another thread has answered it meanwhile. */
+		if (c->answered == c->began)
+			return 0;
+		turn_back(t);
+	}
 	c->answered = c->began;
 	if (!t->entered) {
 		t->entered = now;
@@ -780,7 +771,7 @@ int BPF_PROG(request_arrives, struct sock *sk)
 {
 	struct connection *c = bpf_sk_storage_get(&connections, sk, 0, 0);
 
-	if (c && c->end == END_SERVER && !c->arrived)
+	if (c && c->end != END_UNKNOWN && !c->arrived)
 		c->arrived = bpf_ktime_get_ns();
 	return 0;
 }
@@ -790,20 +781,37 @@ int BPF_PROG(request_calls, struct pt_regs *regs, long id)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct task_rec *r = look(p);
-	__u64 nr = id;
+	__u64 nr = id, signal = 0;
 
-	if (!r || !r->serves)
+	if (!r || (!r->serves && !r->sets_aside && !(any_aside && nr == NR_write)))
+		return 0;
+	if (any_aside && nr == NR_write && !r->sets_aside && r->target) {
+		signal = signal_of(bpf_get_current_task(), ARG0(regs));
+		if (signal)
+			write_signal(r, signal);
+	}
+	if (!r->serves && !r->sets_aside)
 		return 0;
 	struct serving *t = bpf_task_storage_get(&serving, p, 0, 0);
 	if (!t)
 		return 0;
 	__u32 reads = nr < SYSCALLS ? call_reads[MASK(nr, 511)] : CALL_OTHER;
+	if (r->sets_aside && reads == CALL_READS) {
+		signal = signal_of(bpf_get_current_task(), ARG0(regs));
+		if (signal)
+			read_signal(t, r, signal);
+	}
+	if (!r->serves)
+		return 0;
 	bool answered = t->request.answered;
 	/* It waits for more work, from this connection or another, or from another thread; one of Go for any goroutine. */
 	if (t->sock && (reads == CALL_WAITS || (reads && answered && t->fd == (__u32)ARG0(regs)) ||
 			(nr == NR_futex && (answered ? t->worker : is_of_go())))) {
-		leave_request(t, r);
-		return 0;
+		if (answered || reads != CALL_WAITS || t->worker || is_of_go()) {
+			leave_request(t, r);
+			return 0;
+		}
+		turn_away(t, r);
 	}
 	t->entered = bpf_ktime_get_ns();
 	t->off = off_in_all(r);

@@ -26,6 +26,8 @@ pub(crate) enum RequestWait {
     Aside,
     /// From one thread to another.
     Handed,
+    /// For another thread, which did not sleep meanwhile.
+    Thread,
     /// All of a request.
     Whole,
 }
@@ -40,6 +42,7 @@ impl RequestWait {
             Some(2) => RequestWait::Unread,
             Some(3) => RequestWait::Aside,
             Some(4) => RequestWait::Handed,
+            Some(5) => RequestWait::Thread,
             Some(_) => RequestWait::Whole,
         }
     }
@@ -57,7 +60,7 @@ fn call_kind(name: &str) -> u8 {
         "readv" => 2,
         "recvmsg" => 3,
         "poll" | "ppoll" | "select" | "pselect6" | "epoll_wait" | "epoll_pwait" | "epoll_pwait2"
-        | "accept" | "accept4" => 4,
+        | "accept" | "accept4" | "exit" | "exit_group" => 4,
         _ => 0,
     }
 }

@@ -253,7 +253,7 @@ static __always_inline void pass_over(struct cpu_slot *s, struct task_struct *p,
 	r->stands = 0;
 	r->slept = now;
 	micro(r, MASK(like->state, 7), now);
-	passed_over(r, p);
+	passed_over(r, p, known >= 0 && known == r->last_place);
 	begin_wait(s, r, MASK(wait, 7));
 }
 
@@ -270,7 +270,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		micro(r, LAT, now);
 		r->queue = bpf_get_smp_processor_id();
 		r->runnable = WAIT_RUNQ;
-		r->throttled = (cfg_tenants || (cfg_requests && r->serves)) && is_throttled(p);
+		r->throttled = (cfg_tenants || (cfg_requests && r->target)) && is_throttled(p);
 		begin_wait(s, r, WAIT_RUNQ);
 		return;
 	}
@@ -288,6 +288,8 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	__u64 woken_in = r->woken_in; /* in the sleep before this one */
 	r->woken_in = 0;
 	r->woken_by = 0;
+	r->waker.to = 0;
+	r->waker.ours = 0;
 	r->held_asleep = 0;
 	r->vcx++;
 	r->futex = 0;
@@ -326,7 +328,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 	begin_wait(s, r, wait);
 	if (place && state & TASK_INTERRUPTIBLE)
 		learn_place(r, place, wait, next);
-	if (r->futex || sleeps_first(r))
+	if (r->futex || r->sets_aside || sleeps_first(r))
 		blamed_sleepers[MASK(p->pid, 4095)] = 1;
 	if (r->target)
 		sleeps_for(r, wait, state);
@@ -580,6 +582,7 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 		r->on_state = USR;
 	micro(r, r->on_state, now);
 	r->throttled = 0;
+	r->came_held = held;
 	leave_cut_wait(s, r, now, next->tgid);
 	end_wait(s, r);
 	r->on_cpu = 1;
@@ -686,9 +689,10 @@ static __always_inline void ends_idling(void *ctx, struct cpu_slot *s, struct ta
 }
 
 /* The current thread wakes it. */
-static __always_inline void woken_here(struct cpu_slot *s, struct task_rec *r)
+static __always_inline void woken_here(struct cpu_slot *s, struct task_rec *r, struct task_struct *p)
 {
 	r->woken_by = waker(s);
+	r->waker.ours = r->woken_by && p->tgid == (__u32)(bpf_get_current_pid_tgid() >> 32);
 	if (r->woken_by)
 		woken_by_a_thread(r, look(bpf_get_current_task_btf()));
 	if (r->woken_by && r->futex && r->futex_word >> 16 == FUTEX_SEM)
@@ -710,8 +714,8 @@ static __always_inline int wakeup(void *ctx, struct task_struct *p)
 	__u64 ns = now > r->since ? now - r->since : 0;
 	ends_idling(ctx, s, p, r);
 	woken(s, r, p, now);
-	if (r->futex && (r->target || cfg_lock_all) && !r->woken_by)
-		woken_here(s, r);
+	if ((r->futex || r->sets_aside) && (r->target || cfg_lock_all) && !r->woken_by)
+		woken_here(s, r, p);
 	if (r->stands)
 		sleep_over(s, r, ns, p->tgid);
 	micro(r, LAT, now);
@@ -740,7 +744,7 @@ int BPF_PROG(sched_waking, struct task_struct *p)
 	if (!*sleeps)
 		return 0;
 	*sleeps = 0;
-	woken_here(s, r);
+	woken_here(s, r, p);
 	if (sleeps_first(r))
 		woken(s, r, p, bpf_ktime_get_ns());
 	return 0;

@@ -158,6 +158,7 @@ APART int sleeps_for(struct task_rec *r, int wait, int state)
 		return 0;
 	find_role(r, p);
 	r->what = 0;
+	r->what_futex = r->futex;
 	r->life = LIFE_REST;
 	if (p->flags & PF_KTHREAD)
 		return 0;
@@ -211,10 +212,19 @@ static __always_inline void sleeps_already(struct task_rec *r, struct task_struc
 		r->what = 0;
 }
 
-/* A sleep of which only the time is taken: its call gives the kind of wait, and nothing else is
- * known. */
-static __always_inline void passed_over(struct task_rec *r, struct task_struct *p)
+/*
+ * A sleep of which only the time is taken: its call gives the kind of wait. It is taken to be for the same object as the last that was
+ * followed, if that was at the same place, and else nothing is known of that.
+ */
+static __always_inline void passed_over(struct task_rec *r, struct task_struct *p, bool same_place)
 {
+	r->woken_by = 0;
+	r->waker.to = 0;
+	r->waker.ours = 0;
+	if (!same_place) {
+		r->what = 0;
+		r->what_futex = 0;
+	}
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
 	__u64 nr = call_number(regs);
 	__u32 life = nr < SYSCALLS && !r->latches ? call_life[MASK(nr, 511)] : LIFE_PASSED;
@@ -319,11 +329,30 @@ static __always_inline __u64 woke(struct task_rec *r, struct task_struct *p)
 	return ns;
 }
 
+/* Keeps what the current thread, which wakes another, slept for last: a request may have waited for that. */
+static __always_inline void keep_sleep(struct waker_sleep *w, struct task_rec *by)
+{
+	w->from = by->slept;
+	w->to = by->slept_until;
+	w->life = by->life;
+	w->what = by->what;
+	w->futex = by->what_futex;
+	w->place = by->place;
+	w->class = in_user(by) ? FUTEX_LOCK : by->futex_word >> 16;
+	w->event = by->event;
+	w->holder = by->woken_by == WAKER_UNSEEN ? 0 : by->woken_by;
+	__u64 pid = bpf_get_current_pid_tgid();
+	w->waker = pid;
+	w->tgid = pid >> 32;
+}
+
 /* A thread wakes this one. If it is what was waited for, its last sleep, where it fell into this wait, held both up. */
 static __always_inline void woken_by_a_thread(struct task_rec *r, struct task_rec *by)
 {
 	if (!by)
 		return;
+	if (cfg_requests && r->target)
+		keep_sleep(&r->waker, by);
 	r->waker_reads = by->serves ? by->serves == SERVES_READ : by->waker_reads;
 	if (by->since <= by->slept || by->since <= r->since)
 		return;

@@ -37,6 +37,18 @@ struct sleep_place {
 	__u8 state;	/* enum micro */
 };
 
+/* The last sleep of the thread that woke another. */
+struct waker_sleep {
+	__u64 from, to;	/* ns; 0: nothing is known of it */
+	__u64 what, futex;
+	__u32 place, class, event;
+	__u32 holder;	/* the thread that ended it; 0: not known */
+	__u8 life;	/* enum life */
+	__u8 ours;	/* the waker is a thread of the same process */
+	__u8 rest;	/* enum life or enum request_wait of what the sleep leaves of a wait for it */
+	__u32 waker, tgid;
+};
+
 /*
  * Whoever wakes a thread writes its record on a CPU of its own, so what wake-ups look at lies together: the first 56 bytes share a
  * line with the word by which the kernel finds the record, and `micro` has the next.
@@ -120,6 +132,7 @@ struct task_rec {
 	__u64 came;		/* ns, when it came on CPU last; 0: that was not seen */
 	__u64 slept_all;	/* ns asleep in all whose reason is known */
 	__u64 what;		/* that it waits for, in the code of its enum life */
+	__u64 what_futex;	/* the futex that `what` is of; 0: none */
 	__u64 role;
 	__u64 comm[2];		/* its name when the role was found */
 	__u8 life;		/* enum life of the wait at hand, or of the last */
@@ -138,6 +151,9 @@ struct task_rec {
 	__u64 came_from;	/* ns, when it was put on the queue from which it came */
 	__u64 slept_until;	/* ns, when it was woken last */
 	__u8 serves;		/* enum serves: it answers a request, and has a record in `serving` */
+	__u8 sets_aside;	/* it has turned away from requests before they had an answer: its wakers are of interest */
+	__u8 came_held;		/* its group's limit held it back before it came on CPU last */
+	struct waker_sleep waker;
 };
 _Static_assert(__builtin_offsetof(struct task_rec, micro) == 56, "what wake-ups look at is one line");
 

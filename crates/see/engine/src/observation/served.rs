@@ -54,11 +54,9 @@ impl Names<'_> {
             },
             RequestWait::Queued => (Activity::RunQueue, self.ran(row.what.saturating_sub(2) as u32)),
             RequestWait::Held => (Activity::Quota, None),
-            RequestWait::Unread => {
-                let before = row.what.checked_sub(2).map(|wait| RequestWait::new(wait as u32));
-                (Activity::Unread, before.map(|wait| busy_with(wait).into()))
-            }
-            RequestWait::Aside => (Activity::Aside, None),
+            RequestWait::Unread => (Activity::Unread, behind(row)),
+            RequestWait::Aside => (Activity::Aside, behind(row)),
+            RequestWait::Thread => (Activity::Thread, None),
             RequestWait::Handed | RequestWait::Whole => (Activity::Handed, None),
         }
     }
@@ -77,6 +75,11 @@ impl Names<'_> {
     }
 }
 
+/// What a request did mostly that its thread served while another waited.
+fn behind(row: &TimeRow) -> Option<String> {
+    row.what.checked_sub(2).map(|wait| busy_with(RequestWait::new(wait as u32)).into())
+}
+
 /// The longest part of a request that another waited for.
 fn busy_with(wait: RequestWait) -> &'static str {
     match wait {
@@ -86,6 +89,7 @@ fn busy_with(wait: RequestWait) -> &'static str {
         RequestWait::Unread => "unread",
         RequestWait::Aside => "set aside",
         RequestWait::Handed => "handed over",
+        RequestWait::Thread => "another thread",
         RequestWait::Asleep(life) => match life {
             Life::Futex => "futex",
             Life::KernelLock => "kernel lock",

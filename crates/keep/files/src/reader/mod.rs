@@ -238,7 +238,7 @@ impl Source {
         put_off_unless(!refused_at_the_end() && state().times.allow_work(self.0.whose, Instant::now()))
     }
 
-    /// The result of `parse`, for whose CPU time its user is charged ([`Work`]).
+    /// The result of `parse`. Its CPU time ([`Work`]) is charged to the file's user.
     pub fn parsed<T>(&self, parse: impl FnOnce(&Source) -> T) -> T {
         let began = Work::begin();
         let result = parse(self);

@@ -123,7 +123,7 @@ APART int waited_for_thread(struct client_request *q, struct task_rec *r, struct
 
 /*
  * Threads tell an event loop of their process that they are done by writing to an eventfd or a pipe, or a socket whose other end the
- * loop has. What was written last, by the eventfd, pipe or socket that is read.
+ * loop has. The last write is kept by the eventfd, pipe or socket that is read.
  */
 struct signal {
 	__u64 at;	/* ns; 0: nothing was written */

@@ -68,7 +68,7 @@ struct serving {
 	__u64 busy_until; /* ns, when it was done with a request that took long lately */
 	__u64 busy_ns;	/* ns of the longest part of that */
 	__u64 busy_with; /* enum life or enum request_wait of this part; REQUEST_WHOLE: it was on CPU */
-	__u64 peer;	/* whose data it has read last from a connection that the program had opened, in the code of peers; 0: nobody's */
+	__u64 peer;	/* the server of which data were read last, from a connection that the program had opened, in the code of peers; 0: none */
 	__u64 peer_came; /* ns, when the data came, and when it was read */
 	__u64 peer_read;
 	__u64 signal_read; /* ns, when it read `signal` */

@@ -75,7 +75,7 @@ impl Names<'_> {
     }
 }
 
-/// What a request did mostly that its thread served while another waited.
+/// The longest part of the request that its thread served while another waited.
 fn behind(row: &TimeRow) -> Option<String> {
     row.what.checked_sub(2).map(|wait| busy_with(RequestWait::new(wait as u32)).into())
 }

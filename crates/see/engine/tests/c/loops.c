@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Servers whose requests wait elsewhere than in the thread that answers them, with a client in a process of its own:
+ * Servers of requests that wait for other threads and programs, with a client in a process of its own:
  * SERVER REQUESTS MS FILE
  *
  * SERVER is eventfd or pair (one loop reads and answers; helpers take items from a queue, and tell the loop by an eventfd or a

@@ -19,12 +19,12 @@ const OFTEN: f64 = 1000.0;
 /// The part of the observation for which a worker may wait within a request: one that waits for a device is there for that.
 const WAITS: f64 = 0.2;
 
-/// The kernel's worker, its part that handles a request, and what hands one over.
+/// Functions of the kernel: its worker, the worker's part that handles a request, and those that hand one over.
 const WORKER: &str = "io_wq_worker";
 const HANDLES: &str = "io_worker_handle_work";
 const HANDS: [&str; 3] = ["io_wq_enqueue", "io_queue_iowq", "io_acct_activate_free_worker"];
 
-/// What waits for answers.
+/// The function in which a program waits for answers.
 const AWAITS: &str = "io_cqring_wait";
 
 #[derive(Default)]

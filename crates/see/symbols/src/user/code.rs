@@ -1,6 +1,5 @@
 //! The places of code and its bytes, for whatever decodes instructions.
 
-
 use super::User;
 use crate::maps::ProcMaps;
 use crate::table::What;

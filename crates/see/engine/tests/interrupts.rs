@@ -85,7 +85,9 @@ mod quiet {
             let stolen = (long - waited).max(0.0);
             let truth = before + looking - gaps + stolen;
             seen.push((told - truth, gaps));
-            if (told - truth).abs() < 0.35 * gaps + 0.003 {
+            // A virtual CPU's way into a handler and out of it is not seen from within: 0.4 to 0.5 of such gaps on some hosts. A program
+            // that were charged with all of its gaps would be off by all of them.
+            if (told - truth).abs() < 0.6 * gaps + 0.003 {
                 return;
             }
         }

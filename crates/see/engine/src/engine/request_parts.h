@@ -16,10 +16,7 @@
 
 #define SAME_KIND 2 /* parts of one kind that are kept apart: small ones of it leave room for other kinds */
 
-/*
- * Adds time to a request's part: the one of the same object, a free one, or the least of the same kind. Returns the number of the part + 1,
- * if that is still of this object.
- */
+/* Adds time to a request's part: the one of the same object, a free one, or the least of the same kind. */
 APART int add_request_part(struct client_request *q, struct task_rec *r, __u32 life, __u64 what, __u64 ns)
 {
 	if (!q || !r || !ns)
@@ -95,11 +92,11 @@ APART int waited_for_thread(struct client_request *q, struct task_rec *r, struct
 		return 0;
 	__u64 begin = w->from > from ? w->from : from, end = w->to < to ? w->to : to;
 	/* Objects are those of the process. */
-	bool known = end > begin && w->tgid == (__u32)(bpf_get_current_pid_tgid() >> 32);
-	__u64 slept = known ? end - begin : 0, what = w->what ?: 1;
+	bool same = w->tgid == (__u32)(bpf_get_current_pid_tgid() >> 32);
+	__u64 slept = same && end > begin ? end - begin : 0, what = w->what ?: 1;
 
 	/* Another process has written to a pipe. */
-	__u32 rest = w->tgid == (__u32)(bpf_get_current_pid_tgid() >> 32) ? w->rest : LIFE_PIPE;
+	__u32 rest = same ? w->rest : LIFE_PIPE;
 
 	add_request_part(q, r, rest, 1, to - from - slept);
 	if (slept)

@@ -208,6 +208,14 @@ impl ProcMaps {
         lives
     }
 
+    /// Reads the mappings of a process that is not known. One that has ended has none, and is asked as seldom as
+    /// [`ProcMaps::note_again`] asks.
+    pub(crate) fn note_unknown(&mut self, tgid: u32) {
+        if !self.knows(tgid) {
+            self.note_again(tgid);
+        }
+    }
+
     /// Processes whose mappings were read again for such an address since the last call: they may have loaded
     /// more libraries.
     pub fn take_read_again(&mut self) -> BTreeSet<u32> {
@@ -538,6 +546,21 @@ mod tests {
         assert!(maps.note_again(7));
         assert_eq!(maps.take_read_again().into_iter().collect::<Vec<_>>(), [7]);
         assert!(maps.take_read_again().is_empty());
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_not_asked_for_each_address() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut maps = ProcMaps::new(dir.path());
+        maps.note_unknown(7);
+        assert!(!maps.knows(7));
+        put(dir.path(), "proc/7/maps", SH);
+        maps.again.entry(7).and_modify(|(next, _)| *next = Instant::now() + Duration::from_hours(1));
+        maps.note_unknown(7);
+        assert!(!maps.knows(7), "its mappings were read at once");
+        maps.again.entry(7).and_modify(|(next, _)| *next = Instant::now());
+        maps.note_unknown(7);
+        assert!(maps.knows(7));
     }
 
     #[test]

@@ -95,9 +95,7 @@ impl Postgres {
 
     /// The program of a backend: its file, the distance of its load address from its link-time addresses, and what is known of it.
     fn server(&mut self, maps: &mut ProcMaps, tgid: u32) -> Option<(u32, u64, &mut Server)> {
-        if !maps.knows(tgid) {
-            maps.note_process(tgid);
-        }
+        maps.note_unknown(tgid);
         let all = maps.mapped(tgid);
         let &(file, start, offset) = all.iter().find(|(file, ..)| &*maps.file(*file).label == "postgres")?;
         let room = self.files.values().flatten().count() < MAX_SERVERS;

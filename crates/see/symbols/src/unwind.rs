@@ -179,9 +179,7 @@ impl Unwinding {
     /// unwound by its own rules. Other code without tables (generated code, Go's) is assumed to have frame pointers,
     /// while these lead to code.
     pub fn unwind(&mut self, maps: &mut ProcMaps, tgid: u32, copy: &Copied) -> Unwound {
-        if !maps.knows(tgid) {
-            maps.note_process(tgid);
-        }
+        maps.note_unknown(tgid);
         let (work, whose) = (Work::begin(), maps.whose(tgid));
         let Some(until) = self.spent.until(tgid, whose, Instant::now()) else {
             put_off_unless(false);

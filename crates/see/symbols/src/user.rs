@@ -186,9 +186,7 @@ impl User {
     /// The names of `addrs` in process `tgid`, one for each. A process not noted before is noted now,
     /// if it lives. Return addresses should come less 1, so that they lie in the calling function.
     pub fn symbolize(&mut self, maps: &mut ProcMaps, tgid: u32, addrs: &[u64]) -> Vec<Arc<str>> {
-        if !maps.knows(tgid) {
-            maps.note_process(tgid);
-        }
+        maps.note_unknown(tgid);
         let mut places: Vec<_> = addrs.iter().map(|&a| maps.find(tgid, a)).collect();
         // It may have loaded a library since: a process is first seen in its loader.
         if places.contains(&None) && maps.note_again(tgid) {

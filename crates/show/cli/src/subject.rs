@@ -290,6 +290,9 @@ pub fn observe(
         }
     }
     subject.release()?;
+    if let (Observer::Whole(observation), Some(child)) = (&mut observer, &subject.child) {
+        observation.begun(child.pid());
+    }
     observer.watch(subject.end(), subject.deadline(), interval, &stop, &mut |t| Ok(sink.table(t)?))?;
     // The user waits for the report, and other programs may leave it a tenth of a CPU.
     if stop.load(Ordering::Relaxed) {

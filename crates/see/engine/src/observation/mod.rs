@@ -80,6 +80,8 @@ use user_locks::UserLocks;
 
 /// Notes kept: some name processes and files, of which there are ever more.
 const MAX_NOTES: usize = 100;
+/// How often the code of a program that has been let go is looked for, a millisecond apart.
+const TRIES: usize = 10;
 
 /// A running observation.
 pub struct Observation {
@@ -248,6 +250,18 @@ impl Observation {
         }
         if let Some(locks) = &mut self.user_locks {
             locks.expect(program, &mut self.engine);
+        }
+    }
+
+    /// The program has been let go: reads where its code lies while it surely lives. Where all CPUs are taken, what the kernel side
+    /// tells of it may be read after its end.
+    pub fn begun(&mut self, pid: u32) {
+        // The kernel maps its code a little after it has replaced the one that was held.
+        for _ in 0..TRIES {
+            if self.symbols.note_begun(pid) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 

@@ -158,6 +158,7 @@ pub fn observe_placed(argv: &[OsString], place: impl Fn(u32), change: impl Fn(&m
     let mut observation = Observation::begin(&config).unwrap();
     observation.expect(std::path::Path::new(&argv[0]));
     child.release().unwrap();
+    observation.begun(child.pid());
     let mut tables = Vec::new();
     let mut take = |t: &Table| -> Result<(), std::convert::Infallible> {
         tables.push(t.clone());

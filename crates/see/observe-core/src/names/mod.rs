@@ -202,8 +202,13 @@ impl Symbols {
         self.read(tgid, Some(comm));
     }
 
-    /// Reads a process's mappings. `comm`: the name of its first thread, if it is known.
-    fn read(&mut self, tgid: u32, comm: Option<&str>) {
+    /// A process has just executed a program, whose code it may not have mapped yet; whether it has.
+    pub fn note_begun(&mut self, tgid: u32) -> bool {
+        self.read(tgid, None)
+    }
+
+    /// Reads a process's mappings; whether there were any. `comm`: the name of its first thread, if it is known.
+    fn read(&mut self, tgid: u32, comm: Option<&str>) -> bool {
         if self.maps.is_full() && self.forgot.elapsed() >= FORGET {
             self.forgot = Instant::now();
             self.maps.forget();
@@ -212,9 +217,10 @@ impl Symbols {
             self.scripts.forget();
             self.images.clear();
         }
-        self.maps.note_process(tgid);
+        let lives = self.maps.note_process(tgid);
         self.scripts.examine(&self.maps, tgid);
         self.images.insert(tgid, comm.map(Box::from));
+        lives
     }
 
     /// Removes unused entries, once in a while between two intervals. Otherwise the entries of short-lived

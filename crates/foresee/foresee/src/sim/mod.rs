@@ -25,6 +25,8 @@ use locks::Lock;
 
 /// No thread, CPU or lock.
 const NONE: u32 = u32::MAX;
+/// Events between two questions whether to stop.
+const ASK_EVERY: u64 = 1 << 16;
 
 /// Picoseconds of a time in nanoseconds.
 fn ps(ns: f64) -> u64 {
@@ -276,6 +278,8 @@ pub struct Sim<'a> {
     activities: Vec<u64>,
     done: u64,
     events: u64,
+    /// How many there are when it is asked again whether to stop.
+    ask_at: u64,
     interrupts: u64,
     shootdowns: u64,
     switches: (u64, u64),
@@ -391,6 +395,7 @@ impl<'a> Sim<'a> {
             activities: vec![0; program.activities.len()],
             done: 0,
             events: 0,
+            ask_at: 0,
             interrupts: 0,
             shootdowns: 0,
             switches: (0, 0),
@@ -425,14 +430,20 @@ impl<'a> Sim<'a> {
 
     /// Simulates up to a time, or until every thread has ended; whether there is more to come.
     pub fn run_until(&mut self, until: u64) -> bool {
-        self.run_until_or(until, &|| false)
+        self.run_until_or(until, u64::MAX, &|| false)
     }
 
-    /// [`Sim::run_until`], unless `stop` ends it before.
-    fn run_until_or(&mut self, until: u64, stop: &dyn Fn() -> bool) -> bool {
+    /// [`Sim::run_until`], unless `stop` ends it before, or there have been `most` events.
+    fn run_until_or(&mut self, until: u64, most: u64, stop: &dyn Fn() -> bool) -> bool {
         while self.live > 0 {
-            if self.events.is_multiple_of(1 << 16) && stop() {
+            if self.events >= most {
                 return true;
+            }
+            if self.events >= self.ask_at {
+                self.ask_at = self.events + ASK_EVERY;
+                if stop() {
+                    return true;
+                }
             }
             if self.queue.next_at().is_some_and(|at| at > until) {
                 self.now = until;
@@ -558,7 +569,7 @@ impl<'a> Sim<'a> {
         // A window long enough for some work of each thread.
         loop {
             let before = (self.done, self.now);
-            let more = self.run_until_or(self.now.saturating_add(window), stop);
+            let more = self.run_until_or(self.now.saturating_add(window), most / 3, stop);
             if !more || stop() {
                 return self.outcome();
             }
@@ -566,41 +577,35 @@ impl<'a> Sim<'a> {
             let enough = self.done - before.0 >= wanted;
             let noise = 3.0 / ((self.done - before.0).max(1) as f64).sqrt();
             let settled = last.is_some_and(|l: f64| (rate / l - 1.0).abs() < noise.clamp(0.02, 0.2));
-            if enough && settled || self.events > most / 3 {
+            if enough && settled || self.events >= most / 3 {
                 break;
             }
             last = enough.then_some(rate);
             window *= 2;
         }
         self.begin();
-        let start = self.events;
+        let most = self.events.saturating_add(most);
         let batch = (window / 4).max(1);
         loop {
             let before = self.done;
-            let more = self.run_until_or(self.now.saturating_add(batch), stop);
+            let more = self.run_until_or(self.now.saturating_add(batch), most, stop);
             self.batches.push((self.done - before) as f64);
             // Batches that grow in length stay independent of each other.
             if self.batches.len() == 40 {
                 self.batches = self.batches.chunks(2).map(|c| c.iter().sum()).collect();
                 let batch_now = 2 * batch;
-                return self.steadier(batch_now, within, start, most, stop);
+                return self.steadier(batch_now, within, most, stop);
             }
-            if !more || stop() {
+            if !more || self.events >= most || stop() {
                 return self.outcome();
             }
         }
     }
 
-    fn steadier(
-        &mut self,
-        mut batch: u64,
-        within: f64,
-        start: u64,
-        most: u64,
-        stop: &dyn Fn() -> bool,
-    ) -> Outcome {
+    /// Batches until these are alike, or there have been `most` events.
+    fn steadier(&mut self, mut batch: u64, within: f64, most: u64, stop: &dyn Fn() -> bool) -> Outcome {
         loop {
-            let out_of = self.events - start > most || stop();
+            let out_of = self.events >= most || stop();
             let n = self.batches.len() as f64;
             let mean = self.batches.iter().sum::<f64>() / n;
             let var = self.batches.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1.0);
@@ -609,7 +614,7 @@ impl<'a> Sim<'a> {
                 return self.outcome();
             }
             let before = self.done;
-            let more = self.run_until_or(self.now.saturating_add(batch), stop);
+            let more = self.run_until_or(self.now.saturating_add(batch), most, stop);
             self.batches.push((self.done - before) as f64);
             if !more {
                 return self.outcome();

@@ -6,6 +6,8 @@ use crate::program::{Op, Pick};
 
 /// More operations than this without any time passing is a program that never gets on.
 const MOST_AT_ONCE: u32 = 10_000;
+/// Operations that may follow each other without any time passing; each more counts as an event, of which a simulation has so many.
+const FREE_AT_ONCE: u32 = 100;
 
 /// Extra cost of a transfer for each doubling of the threads that want the line: shared_mutex of sixteen threads reads
 /// 0.86 times what two read.
@@ -44,7 +46,8 @@ impl Sim<'_> {
 
     /// Goes on with a thread on CPU until something takes time.
     pub(super) fn step(&mut self, thread: u32) {
-        for _ in 0..MOST_AT_ONCE {
+        for at_once in 0..MOST_AT_ONCE {
+            self.events += u64::from(at_once >= FREE_AT_ONCE);
             let cpu = self.threads[thread as usize].cpu;
             if self.cpus[cpu as usize].resched && self.threads[thread as usize].unpreemptible == 0 {
                 self.threads[thread as usize].left = 0;

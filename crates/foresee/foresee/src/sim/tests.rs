@@ -162,6 +162,18 @@ fn the_same_seed_gives_the_same_tables() {
 }
 
 #[test]
+fn operations_that_take_no_time_end_by_their_number() {
+    let p = program(4, vec![compute(Time::exponential(1e-9)), Op::Done], vec![]);
+    let hardware = Hardware::of_shape("1x4x1".parse().unwrap());
+    let simulation = || Sim::new(&p, &hardware, 4, Order::Spread, 1);
+    let outcome = simulation().steady(1e-9, 1_000_000, &|| false);
+    assert!((100_000..10_000_000).contains(&outcome.done), "{}", outcome.done);
+    let asked = std::cell::Cell::new(0);
+    let outcome = simulation().steady(1e-9, u64::MAX, &|| asked.replace(asked.get() + 1) >= 3);
+    assert!(outcome.done < 10_000_000, "{} in spite of being told to stop", outcome.done);
+}
+
+#[test]
 fn strands_share_a_core() {
     let p = program(2, vec![compute(Time::fixed(1000.0)), Op::Done], vec![]);
     let mut hardware = Hardware { smt: 1.3, ..Hardware::ideal(1) };

@@ -182,6 +182,10 @@ whens! {
     ExactGrowth = "exact-growth" [function, process, place] named "the process": "three twentieths of a process's time on CPU or more are copies and page faults below a function of a library that grows a vector or text to just the size that it is asked for",
     SmallRegions = "small-regions" [process, place] named "the process": "the thread that begins parallel regions of OpenMP is in the library for longer than in the regions' code, by a twentieth of the capacity or more, beyond what it waits for the others' work and for a CPU; waits in which threads sleep are short or few",
     MapsCopied = "maps-copied" [function, process, place] named "the process": "three tenths of a process's time on CPU or more are one function that makes a map of Go, walks another and fills the new one; a tenth or more each of walking and filling",
+    UringPolls = "uring-polls" [process] named "the process": "threads of the kernel look for requests of io_uring for a twentieth of the capacity or more, half of their time or more in vain, while the process's own threads stand on run queues behind one another for half of that or more",
+    SipHash = "sip-hash" [process, place] named "the process": "three twentieths of a process's time on CPU or more are Rust's hashing of a map's keys, a fifth of it or more seen in the default hasher",
+    TypesWalked = "types-walked" [process, place] named "the process": "a twentieth of the capacity or more is walks of code that Java's compilers made through the interfaces of a class, in functions of which they take a tenth of the time or more",
+    ShellsOfMake = "shells-of-make" [process, waits] named "the process": "40 processes a second or more begin, do little and end, and make waits for the output of its $(shell …) for a fifth of the time or more",
     SameRight = "same-right" []: "threads stood behind other programs for a twentieth of the time or more",
 }
 

@@ -644,5 +644,6 @@ fn processes(view: &View<'_>) -> Vec<Claim> {
     if let Some((place, _)) = places.top() {
         claim.line("begun in", place);
     }
-    vec![claim]
+    // The part of a makefile's shells is served before the rest.
+    super::makefiles::shells(view, &claim).into_iter().chain([claim]).collect()
 }

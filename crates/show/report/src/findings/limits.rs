@@ -118,7 +118,7 @@ pub(super) fn stood_behind(view: &View<'_>) -> Vec<(String, f64)> {
 }
 
 /// Thread-seconds that the program's threads stood on run queues while others of them ran there.
-fn behind_itself(view: &View<'_>) -> f64 {
+pub(super) fn behind_itself(view: &View<'_>) -> f64 {
     let Ok(Some(t)) = queued::Reader::open(view.context.recording) else { return 0.0 };
     t.rows()
         .filter(|&row| t.at.get(row) == Some(CpuState::Program))

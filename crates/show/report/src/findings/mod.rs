@@ -17,6 +17,7 @@ mod devices;
 mod event_loops;
 mod expired;
 mod goroutines;
+mod hashing;
 mod hot;
 mod kernel_locks;
 mod late;
@@ -24,6 +25,7 @@ mod ledger;
 mod libraries;
 mod limits;
 mod lock_functions;
+mod makefiles;
 mod map_copies;
 mod memory;
 mod memory_waits;
@@ -46,6 +48,7 @@ mod teams;
 mod tests;
 mod text;
 mod tracers;
+mod type_walks;
 mod uneven;
 mod unoptimized;
 mod uring;
@@ -73,7 +76,7 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 28] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 30] = [
     tracers::claims,
     pools::claims,
     begun::claims,
@@ -102,6 +105,8 @@ const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 28] = [
     goroutines::claims,
     sorts::claims,
     map_copies::claims,
+    hashing::claims,
+    type_walks::claims,
 ];
 
 /// Stacks that are kept of a cause.

@@ -42,9 +42,12 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     // The word of a lock that threads wait for is a part of what that lock costs, and so is the data that they write with it.
     let locks = held(view);
     let waited = waited(view);
+    let walks = super::type_walks::walks(view);
     let lines: Vec<SharedLine> = evidence::shared_lines(context, all)
         .into_iter()
         .filter(|line| !holds(line, &locks.words) && !is_guarded(view, line, &locks.takers, &waited))
+        // The word that a walk through interfaces writes is a part of what the walk costs.
+        .filter(|line| walks.is_empty() || !line.writers.split(", ").all(|writer| walks.contains_key(writer)))
         .collect();
     let sum: f64 = lines.iter().map(|line| line.share.0).sum();
     lines.iter().map(|line| claim(view, line, line.share.0 / sum.max(f64::MIN_POSITIVE), &waited)).collect()

@@ -279,6 +279,15 @@ impl<'a> View<'a> {
         self.by_thread(process, |t, row| t.micro.get(row, state).unwrap_or(0.0)).into_values().sum()
     }
 
+    /// Seconds that threads of a process stood on run queues, without those of some names.
+    pub fn queued_outside(&self, process: &str, named: impl Fn(&str) -> bool) -> f64 {
+        let queued = self.by_thread(process, |t, row| match named(t.thread.get(row).unwrap_or("")) {
+            true => 0.0,
+            false => t.micro.get(row, Microstate::Lat).unwrap_or(0.0),
+        });
+        queued.into_values().sum()
+    }
+
     /// Seconds that each thread of a process was on CPU.
     pub fn cpu_by_thread(&self, process: &str) -> Vec<f64> {
         self.by_thread(process, |t, row| on_cpu(t, row).unwrap_or(0.0)).into_values().collect()

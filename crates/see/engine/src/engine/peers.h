@@ -89,21 +89,27 @@ struct ends {
 	__u32 listens;
 };
 
+/* The file that is a descriptor of a thread; NULL: none. */
+static __always_inline struct file *file_of(__u64 task, __u32 fd)
+{
+	struct task_struct___files *p = (void *)task;
+	struct fdtable *table = BPF_CORE_READ(p, files, fdt);
+	struct file *file = NULL;
+
+	if (!table || fd >= BPF_CORE_READ(table, max_fds))
+		return NULL;
+	struct file **files = BPF_CORE_READ(table, fd);
+	return bpf_probe_read_kernel(&file, sizeof(file), files + fd) ? NULL : file;
+}
+
 /* Looks up the socket that is a descriptor of a thread. Not static: looked at once a program. */
 APART int ends_of(__u64 task, __u32 fd, struct ends *ends)
 {
-	struct task_struct___files *p = (void *)task;
-	struct file *file = NULL;
-
 	if (!ends)
 		return 0;
 	ends->sock = 0;
-	struct fdtable *table = BPF_CORE_READ(p, files, fdt);
-	if (!table || fd >= BPF_CORE_READ(table, max_fds))
-		return 0;
-	struct file **files = BPF_CORE_READ(table, fd);
-	if (bpf_probe_read_kernel(&file, sizeof(file), files + fd) || !file ||
-	    (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
+	struct file *file = file_of(task, fd);
+	if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
 		return 0;
 	struct socket *socket = BPF_CORE_READ(file, private_data);
 	struct sock *sock = BPF_CORE_READ(socket, sk);

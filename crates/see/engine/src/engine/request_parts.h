@@ -149,14 +149,9 @@ static __always_inline void write_signal(struct task_rec *r, __u64 key)
 /* What an eventfd or a pipe that is a descriptor of a thread is known by; 0: it is neither. */
 APART __u64 signal_of(__u64 task, __u32 fd)
 {
-	struct task_struct___files *p = (void *)task;
-	struct fdtable *table = BPF_CORE_READ(p, files, fdt);
-	struct file *file = NULL;
+	struct file *file = file_of(task, fd);
 
-	if (!table || fd >= BPF_CORE_READ(table, max_fds))
-		return 0;
-	struct file **files = BPF_CORE_READ(table, fd);
-	if (bpf_probe_read_kernel(&file, sizeof(file), files + fd) || !file)
+	if (!file)
 		return 0;
 	__u32 type = BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;
 	return !type || type == S_IFIFO ? (__u64)BPF_CORE_READ(file, private_data) : 0;

@@ -94,14 +94,9 @@ APART __u64 peer_of(__u64 task, __u32 fd)
 /* The type of a file, S_IFMT of its inode; 0: anonymous, or none. */
 APART int type_of_file(__u64 task, __u32 fd)
 {
-	struct task_struct___files *p = (void *)task;
-	struct fdtable *table = BPF_CORE_READ(p, files, fdt);
-	struct file *file = NULL;
+	struct file *file = file_of(task, fd);
 
-	if (!table || fd >= BPF_CORE_READ(table, max_fds))
-		return 0;
-	struct file **files = BPF_CORE_READ(table, fd);
-	if (bpf_probe_read_kernel(&file, sizeof(file), files + fd) || !file)
+	if (!file)
 		return 0;
 	return BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;
 }

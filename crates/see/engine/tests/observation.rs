@@ -96,6 +96,13 @@ fn a_cgroups_cpu_limit_is_told_with_what_it_held_back() {
     let (t, r) = rows[0];
     assert_eq!((t.text(r, "limit"), t.number(r, "allowed")), (Some(group.1), Some(0.01)));
     assert!(t.text(r, "lift").unwrap().ends_with(&format!("{name}/{}", group.1)));
+    // That is not time in which it waited for a CPU that others had.
+    let doing = |what: &str| -> f64 {
+        let of = seen.rows("thread_time").filter(|(t, r)| t.text(*r, "doing") == Some(what));
+        of.filter_map(|(t, r)| t.number(r, "seconds")).sum()
+    };
+    let (quota, queued) = (doing("quota"), doing("waiting for a CPU"));
+    assert!(quota > 0.8 * sum("held") && quota > queued, "{quota} of {} s, queued {queued}", sum("held"));
 }
 
 #[test]

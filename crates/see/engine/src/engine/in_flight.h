@@ -18,6 +18,7 @@ const volatile __u32 cfg_io;	/* requests to block devices are traced */
 /* Process numbers, 0 where a row is free. User space frees those of processes that have ended. */
 __u32 io_processes[IO_PROCESSES];
 __u32 io_used;	/* rows that were ever used: the first ones */
+__u8 io_by_workers[IO_PROCESSES]; /* threads of io_uring have asked for requests in their stead */
 __u64 io_left_out; /* processes that found no row */
 
 struct {
@@ -43,6 +44,8 @@ APART int io_process(__u32 tgid, int make)
 			was = __sync_val_compare_and_swap(&io_processes[i], 0, tgid);
 		if (was && was != tgid)
 			continue;
+		if (!was)
+			io_by_workers[i] = 0;
 		/* Another CPU may set it back at the same moment: then the row is found here again. */
 		if (*(volatile __u32 *)&io_used <= i)
 			*(volatile __u32 *)&io_used = i + 1;
@@ -50,6 +53,12 @@ APART int io_process(__u32 tgid, int make)
 	}
 	__sync_fetch_and_add(&io_left_out, 1);
 	return -1;
+}
+
+/* Calls in which a thread waits for what it has asked for: requests to devices, or anything else. */
+static __always_inline bool waits_in_ring(int nr)
+{
+	return nr == NR_io_uring_enter || nr == NR_io_getevents || nr == NR_io_pgetevents;
 }
 
 static __always_inline struct io_counts *own_io_counts(void)

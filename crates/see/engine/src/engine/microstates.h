@@ -182,7 +182,7 @@ int seed_threads(struct bpf_iter__task *ctx)
 	if (!p->__state && !p->on_cpu) {
 		r->state = LAT;
 		r->queue = task_cpu(p);
-		r->throttled = cfg_tenants && is_throttled(p);
+		r->throttled = is_throttled(p);
 	} else if (!p->__state) {
 		r->state = r->on_state;
 	} else {

@@ -152,6 +152,8 @@ static __always_inline void io_begin(void *ctx, struct request *rq, bool issued)
 			count_in_flight(process, 1);
 			r->process = process + 1;
 			t->asks_ahead = 1;
+			if (process >= 0 && p->flags & PF_IO_WORKER)
+				io_by_workers[MASK(process, 63)] = 1;
 		}
 		if (cfg_tenants) {
 			__u32 class = request_class(rq->cmd_flags & REQ_OP, rq->__data_len);

@@ -73,7 +73,7 @@ static __always_inline bool says_nothing(struct task_rec *r, struct task_struct 
 			  (r->call == NR_io_uring_enter && (state & TASK_INTERRUPTIBLE)));
 }
 
-/* In the first calls a thread waits for requests and for nothing else; in the others, where it asks for some itself. */
+/* In the first calls a thread waits for what it has asked for; in the others, where it has asked for requests. */
 static __always_inline bool may_wait_for_requests(struct task_rec *r)
 {
 	if (r->call < 0)
@@ -101,7 +101,8 @@ static __always_inline void sleep_for_requests(struct task_rec *r, struct task_s
 	if (!io_used || r->wait != WAIT_SLEEP || (p->flags & PF_IO_WORKER) || !may_wait_for_requests(r))
 		return;
 	int process = io_process(p->tgid, 0);
-	if (process < 0)
+	/* A ring is for devices where the thread has asked them for something, or io_uring's own threads have in its stead. */
+	if (process < 0 || (r->call == NR_io_uring_enter && !r->asks_ahead && !io_by_workers[MASK(process, 63)]))
 		return;
 	count_asleep(process, 1);
 	r->io_process = process + 1;
@@ -270,7 +271,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		micro(r, LAT, now);
 		r->queue = bpf_get_smp_processor_id();
 		r->runnable = WAIT_RUNQ;
-		r->throttled = (cfg_tenants || (cfg_requests && r->target)) && is_throttled(p);
+		r->throttled = (cfg_tenants || r->target) && is_throttled(p);
 		begin_wait(s, r, WAIT_RUNQ);
 		return;
 	}

@@ -3,8 +3,8 @@
 //! Programs at `sched_waking`, `sched_wakeup` and `sched_switch` run with the lock of a run queue held, at each switch of each
 //! thread. Where that exceeds the budget, the first two are attached in short windows only. `sched_switch` stays, so where
 //! CPUs are, and how long threads run, sleep and stand on run queues, is measured at each switch all the same. Of a thread that
-//! falls asleep more than a hundred times a second, one sleep in [`FOLLOWED`] that begin outside of the windows is followed, by
-//! chance, and stands for the others. Windows show who wakes threads, and who stands on a queue while CPUs idle.
+//! falls asleep more than a hundred times a second, one sleep in several ([`FOLLOWED`]) that begin outside of the windows is followed,
+//! by chance, and stands for the others. Windows show who wakes threads, and who stands on a queue while CPUs idle.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,9 @@ use crate::bpf_support::{Mapped, Result, monotonic_ns};
 /// How long a window lasts and the mean time from one to the next, ns.
 const WINDOW: f64 = 5e6;
 const PERIOD: f64 = 200e6;
-/// Outside of windows, of sleeps of threads that sleep often, one in this many is followed; a power of two.
-const FOLLOWED: u32 = 64;
+/// Outside of windows, the engine follows one in N sleeps of threads that sleep often: the least N and the largest, powers of two. Where a
+/// thread sleeps a hundred times a second, one in 64 would often be none.
+const FOLLOWED: [u32; 2] = [4, 64];
 /// One run in this many is timed (`OWN_MASK` of cpu_states.h).
 const TIMED: f64 = 64.0;
 /// Of the capacity that a group of probes may take, the part for switches: they happen all the time, in all programs.
@@ -76,6 +77,8 @@ pub(super) struct Switches {
     cost: f64,
     /// Not all are followed at the moment.
     thinned: bool,
+    /// The largest N so far, where one in N sleeps was followed.
+    seldom: u32,
     /// ns in which not all were followed.
     thin_ns: u64,
     /// At the last look the cost was near the limit.
@@ -102,6 +105,7 @@ impl Switches {
             looked: (now, Done::default()),
             cost: 0.0,
             thinned: false,
+            seldom: FOLLOWED[0],
             thin_ns: 0,
             near: true,
             beyond: 0.0,
@@ -161,7 +165,9 @@ impl Switches {
             return Ok(());
         }
         let (window, period) = self.lengths();
-        (bss.pass_mask, bss.look_weight) = (FOLLOWED - 1, (period / window).round() as u32);
+        let one_in = one_in(share);
+        self.seldom = self.seldom.max(one_in);
+        (bss.pass_mask, bss.look_weight) = (one_in - 1, (period / window).round() as u32);
         self.close(bss, now);
         Ok(())
     }
@@ -238,13 +244,20 @@ impl Switches {
         let elapsed = now.saturating_sub(began).max(1) as f64;
         Some(format!(
             "switches: following all would take {:.1} % of the machine: for {:.0} % of the time, sleeps of threads that sleep more than \
-             100 times a second were followed one in {}, and scaled; times on CPU, asleep and on run queues are measured all the \
+             100 times a second were followed one in {} or more, and scaled; times on CPU, asleep and on run queues are measured all the \
              same; --probes all follows all of them",
             100.0 * self.beyond,
             (100.0 * self.thin_ns as f64 / elapsed).min(100.0),
-            FOLLOWED
+            self.seldom
         ))
     }
+}
+
+/// N, where one in N sleeps is followed and the budget allows `share` of what following all of them takes.
+fn one_in(share: f64) -> u32 {
+    let [often, seldom] = FOLLOWED;
+    // The conversion saturates.
+    ((1.0 / share).ceil() as u32).clamp(often, seldom).next_power_of_two()
 }
 
 impl Engine {
@@ -281,5 +294,15 @@ impl Engine {
     /// A line about what of the switches was followed.
     pub(super) fn switches_note(&self) -> Option<String> {
         self.switches.note(self.began, self.ended.unwrap_or_else(monotonic_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_just_over_the_budget_has_many_of_its_sleeps_followed() {
+        assert_eq!([0.5, 0.2, 0.1, 0.02, 0.001, 0.0].map(one_in), [4, 8, 16, 64, 64, 64]);
     }
 }

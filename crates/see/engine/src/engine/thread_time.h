@@ -16,6 +16,7 @@
 #include "call_locks.h"
 #include "futexes.h"
 #include "lengths.h"
+#include "in_flight.h"
 #include "peers.h"
 #include "devices.h"
 
@@ -166,7 +167,8 @@ APART int sleeps_for(struct task_rec *r, int wait, int state)
 	} else if (in_user(r)) {
 		r->life = LIFE_FUTEX;
 		r->what = r->user.lock;
-	} else if (p->flags & PF_MEMALLOC || (wait == WAIT_IO && r->call < 0)) {
+	} else if (p->flags & PF_MEMALLOC || (r->call < 0 && !(p->flags & PF_EXITING))) {
+		/* Outside of calls a thread sleeps in faults: for a device, or for a program that serves them. */
 		r->life = LIFE_FAULT;
 	} else if (wait == WAIT_IO) {
 		r->life = LIFE_DEVICE;
@@ -224,7 +226,7 @@ static __always_inline void passed_over(struct task_rec *r, struct task_struct *
 	__u64 nr = call_number(regs);
 	__u32 life = nr < SYSCALLS && !r->latches ? call_life[MASK(nr, 511)] : LIFE_PASSED;
 
-	r->life = life == LIFE_BY_FILE ? LIFE_PASSED : life;
+	r->life = life == LIFE_BY_FILE || (io_used && waits_in_ring(nr)) ? LIFE_PASSED : life;
 }
 
 /* A thread that slept to its timeout, as far as timers are exact, waited for time to pass. */

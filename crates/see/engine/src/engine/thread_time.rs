@@ -63,10 +63,13 @@ impl Life {
             "read" | "write" | "readv" | "writev" | "pread64" | "pwrite64" | "preadv" | "pwritev"
             | "preadv2" | "pwritev2" | "sendfile" | "splice" | "tee" | "vmsplice" => Life::ByFile,
             "poll" | "ppoll" | "select" | "pselect6" | "epoll_wait" | "epoll_pwait" | "epoll_pwait2"
-            | "io_uring_enter" | "io_getevents" | "io_pgetevents" => Life::Events,
+            | "io_uring_enter" | "io_getevents" | "io_pgetevents" | "pause" | "rt_sigsuspend"
+            | "rt_sigtimedwait" => Life::Events,
             "nanosleep" | "clock_nanosleep" => Life::Timer,
+            // A parent stands still in the second line until its child has another program, or ends.
             "wait4" | "waitid" => Life::Child,
-            "futex" => Life::Futex,
+            "vfork" | "clone" | "clone3" => Life::Child,
+            "futex" | "futex_wait" | "futex_waitv" => Life::Futex,
             "flock" | "fcntl" => Life::FileLock,
             "semop" | "semtimedop" => Life::Semaphore,
             "msgsnd" | "msgrcv" | "mq_timedsend" | "mq_timedreceive" => Life::MessageQueue,
@@ -219,6 +222,9 @@ mod tests {
         assert_eq!(of(libc::SYS_wait4), Life::Child);
         assert_eq!(of(libc::SYS_getpid), Life::Rest);
         assert_eq!(of(libc::SYS_nanosleep), Life::Timer);
+        assert_eq!(of(libc::SYS_rt_sigtimedwait), Life::Events);
+        assert_eq!(of(libc::SYS_clone3), Life::Child);
+        assert_eq!(of(libc::SYS_futex_waitv), Life::Futex);
     }
 
     #[test]

@@ -23,8 +23,13 @@ use crate::names::{Symbols, call_name};
 const ROLES: usize = 48;
 /// Objects of a role's activity, of which the largest have rows of their own.
 const OBJECTS: usize = 8;
+/// Chosen sleeps of a role that are kept for the next intervals.
+const CHOSEN: usize = 64;
 /// Names of roles of a generation.
 const NAMES: usize = 1 << 12;
+
+/// The name that backends of PostgreSQL begin with.
+const POSTGRES: &str = "postgres";
 
 /// The first thread of a process, as a role.
 const MAIN: &str = "main";
@@ -47,6 +52,8 @@ struct Told {
     by: [u64; LIVES],
     /// On CPU, on run queues, asleep.
     micro: [u64; 3],
+    /// Of the time on run queues, what the quota of its control group kept it there.
+    held: u64,
     ticks: [u64; 2],
     wait: Option<Wait>,
     missing: u32,
@@ -59,6 +66,7 @@ impl Told {
         Told {
             by: thread.by,
             micro: [ns(&Microstate::ON_CPU), ns(&[Lat]), ns(&[Tfl, Dfl, Lck, Slp])],
+            held: thread.held,
             ticks: [thread.utime, thread.stime],
             wait: (thread.asleep > 0).then(|| Wait {
                 row: TimeRow {
@@ -88,8 +96,11 @@ struct Lived {
     by: [u64; LIVES],
     cpu: u64,
     queued: u64,
+    held: u64,
     ticks: [u64; 2],
     threads: u64,
+    /// It is a backend of PostgreSQL.
+    latches: bool,
     /// By object: ns that were measured, and the waits' figures. Waits that go on count with what of them lies in the interval.
     objects: HashMap<(u32, Life, u64), Object>,
     /// The same of waits that stand for others.
@@ -102,7 +113,7 @@ impl Lived {
     }
 
     fn life(&self) -> u64 {
-        self.cpu + self.queued + self.asleep()
+        self.cpu + self.queued + self.held + self.asleep()
     }
 
     fn object(&mut self, row: &TimeRow, ns: i64) {
@@ -142,6 +153,8 @@ pub(super) struct ThreadTime {
     /// Names of roles by their hash.
     names: Recent<u64, String>,
     lived: HashMap<Role, Lived>,
+    /// Sleeps that stood for others, of the last interval of a role in which there were some of their kind.
+    chosen: Recent<Role, Vec<Object>>,
     /// Tables in which a thread may be missing before its last record comes.
     most_missing: u32,
 }
@@ -176,6 +189,7 @@ impl ThreadTime {
             told: living.iter().map(|t| ((t.tid, t.start), Told::of(t))).collect(),
             names: Recent::new(NAMES),
             lived: HashMap::new(),
+            chosen: Recent::new(NAMES),
             most_missing,
         }
     }
@@ -198,9 +212,12 @@ impl ThreadTime {
             self.names.insert(hash_of(thread), role.clone());
             let lived = self.lived.entry((thread.process(), role)).or_default();
             lived.threads += 1;
+            lived.latches |= thread.name().starts_with(POSTGRES);
             let [cpu, queued, asleep] = std::array::from_fn(|i| now.micro[i].saturating_sub(was.micro[i]));
             lived.cpu += cpu;
-            lived.queued += queued;
+            let held = now.held.saturating_sub(was.held).min(queued);
+            lived.queued += queued - held;
+            lived.held += held;
             for (sum, i) in lived.ticks.iter_mut().zip(0..) {
                 *sum += now.ticks[i].saturating_sub(was.ticks[i]);
             }
@@ -256,8 +273,15 @@ impl ThreadTime {
             for (doing, seconds) in on_cpu(&lived, all_ticks) {
                 add(doing, None, Part { seconds, ..Part::default() });
             }
-            add(Activity::RunQueue, None, Part { seconds: lived.queued as f64 / 1e9, ..Part::default() });
-            for (object, part) in divided(&lived) {
+            for (doing, ns) in [(Activity::RunQueue, lived.queued), (Activity::Quota, lived.held)] {
+                add(doing, None, Part { seconds: ns as f64 / 1e9, ..Part::default() });
+            }
+            let of = (process.clone(), role.clone());
+            let before = self.chosen.get(&of).cloned().unwrap_or_default();
+            if !lived.chosen.is_empty() {
+                self.chosen.insert(of, newest(sorted(&lived.chosen), &before));
+            }
+            for (object, part) in divided(&lived, &before) {
                 let (doing, what) = meaning(&object, pool, locks, symbols);
                 add(doing, what, part);
             }
@@ -390,12 +414,25 @@ fn on_cpu(lived: &Lived, all: [u64; 2]) -> [(Activity, f64); 2] {
     [(Activity::User, cpu * user), (Activity::System, cpu * (1.0 - user))]
 }
 
+/// Whether the call of a chosen sleep decides its kind. Then the kind of the sleeps that were only timed in this call is known as well,
+/// and it stands for no others. The calls of rings (io_uring, libaio) decide nothing: a ring waits for anything.
+fn told_by_call(chosen: &TimeRow) -> bool {
+    let call = || call_name(chosen.what.saturating_sub(CALL_CODE) as u32);
+    let ring = || ["io_uring_enter", "io_getevents", "io_pgetevents"].contains(&&*call());
+    match chosen.life {
+        Life::Futex | Life::FileLock | Life::Semaphore | Life::MessageQueue | Life::Child => true,
+        Life::Timer => !ring(),
+        Life::Events | Life::Device | Life::Rest => !ring() && Life::in_call(&call()) == chosen.life,
+        _ => false,
+    }
+}
+
 /// Whether a sleep that was chosen by chance stands for those of this kind that were only timed. A wait that its timeout
-/// ended is known as such only where it was followed.
-fn stands_for(chosen: &TimeRow, life: Life) -> bool {
+/// ended is known as such only where it was followed. With `latches`, no call decides the kind.
+fn stands_for(chosen: &TimeRow, life: Life, latches: bool) -> bool {
     let of_call = || Life::in_call(&call_name(chosen.what.saturating_sub(CALL_CODE) as u32));
     match life {
-        Life::Passed => true,
+        Life::Passed => latches || !told_by_call(chosen),
         Life::Events | Life::Futex => {
             chosen.life == life || (chosen.life == Life::Timer && of_call() == life)
         }
@@ -403,18 +440,36 @@ fn stands_for(chosen: &TimeRow, life: Life) -> bool {
     }
 }
 
-/// The sleeps of a role, divided: each part with an object, of which some may not be known.
-fn divided(lived: &Lived) -> Vec<(TimeRow, Part)> {
+fn sorted(objects: &HashMap<(u32, Life, u64), Object>) -> Vec<Object> {
+    // A wait that was reported while it lasted still has to be counted, with the thread that ended it.
+    let mut all: Vec<Object> = objects.values().filter(|o| o.ns > 0 || o.row.count > 0).copied().collect();
+    all.iter_mut().for_each(|o| o.ns = o.ns.max(0));
+    all.sort_by_key(|o| (o.row.tgid, o.row.life, o.row.what));
+    all
+}
+
+/// Chosen sleeps, with those from before of kinds of which none were chosen since. Of those only what they were for and how long
+/// they were is kept: they have been counted.
+fn newest(chosen: Vec<Object>, before: &[Object]) -> Vec<Object> {
+    let fresh = |life| chosen.iter().any(|o| o.row.life == life);
+    let old = before.iter().filter(|o| !fresh(o.row.life)).copied();
+    let counted = chosen.iter().map(|o| {
+        let TimeRow { tgid, role, life, stands, what, futex, place, class, event, .. } = o.row;
+        let row =
+            TimeRow { tgid, role, life, stands, what, futex, place, class, event, ..TimeRow::default() };
+        Object { row, ns: o.ns }
+    });
+    let mut all: Vec<Object> = counted.chain(old).collect();
+    all.sort_by_key(|o| (std::cmp::Reverse(o.ns), o.row.tgid, o.row.life, o.row.what));
+    all.truncate(CHOSEN);
+    all
+}
+
+/// The sleeps of a role, divided: each part with an object, of which some may not be known. Where none of a kind was chosen in
+/// the interval, those chosen `before` say what such sleeps are for.
+fn divided(lived: &Lived, before: &[Object]) -> Vec<(TimeRow, Part)> {
     let mut out: Vec<(TimeRow, Part)> = Vec::new();
     let unknown = |life: Life| TimeRow { life, what: 1, stands: true, ..TimeRow::default() };
-    let sorted = |objects: &HashMap<(u32, Life, u64), Object>| {
-        // A wait that was reported while it lasted still has to be counted, with the thread that ended it.
-        let mut all: Vec<Object> =
-            objects.values().filter(|o| o.ns > 0 || o.row.count > 0).copied().collect();
-        all.iter_mut().for_each(|o| o.ns = o.ns.max(0));
-        all.sort_by_key(|o| (o.row.tgid, o.row.life, o.row.what));
-        all
-    };
     let (rows, chosen) = (sorted(&lived.objects), sorted(&lived.chosen));
     for (life, whole) in (0..).map(Life::new).zip(lived.by) {
         let of: Vec<&Object> = rows.iter().filter(|o| o.row.life == life).collect();
@@ -429,7 +484,11 @@ fn divided(lived: &Lived) -> Vec<(TimeRow, Part)> {
         if rest == 0.0 {
             continue;
         }
-        let of: Vec<&Object> = chosen.iter().filter(|o| o.ns > 0 && stands_for(&o.row, life)).collect();
+        let stand = |o: &&Object| o.ns > 0 && stands_for(&o.row, life, lived.latches);
+        let mut of: Vec<&Object> = chosen.iter().filter(stand).collect();
+        if of.is_empty() {
+            of = before.iter().filter(stand).collect();
+        }
         let sum: f64 = of.iter().map(|o| o.ns as f64).sum();
         for object in &of {
             let seconds = rest * object.ns as f64 / sum;
@@ -459,6 +518,8 @@ pub(super) fn meaning(
         name.filter(|name| !name.starts_with("0x"))
     };
     match row.life {
+        // A call that waits for several at a time has no futex that is known by its address.
+        Life::Futex if known && row.futex == 0 => (Activity::Thread, Some("futex".into())),
         // A lock, a condition or a thread pool's futex: its waits were not followed.
         Life::Futex if !known && (row.stands || row.count > 0) => (Activity::Thread, Some("futex".into())),
         Life::Futex if !known => (Activity::Idle, None),
@@ -467,7 +528,13 @@ pub(super) fn meaning(
             match of.class {
                 FutexClass::Lock | FutexClass::SemaphoreLock => (Activity::Lock, Some(of.name)),
                 FutexClass::Semaphore => (Activity::Semaphore, Some(of.name)),
-                FutexClass::Condition if pool && !of.meets => (Activity::Idle, of.caller),
+                // The first thread of a program in Go is one of its runtime's workers.
+                FutexClass::Condition
+                    if (pool && !of.meets)
+                        || of.caller.as_deref().is_some_and(|c| c.starts_with("runtime.")) =>
+                {
+                    (Activity::Idle, of.caller)
+                }
                 _ => (Activity::Thread, of.caller.or(Some("futex".into()))),
             }
         }
@@ -522,8 +589,10 @@ mod tests {
 
     #[test]
     fn what_found_no_room_is_a_part_without_a_name() {
-        let parts =
-            divided(&lived(&[(Life::FileLock, 3_000_000_000)], &[row(Life::FileLock, 9, 2_000_000_000)]));
+        let parts = divided(
+            &lived(&[(Life::FileLock, 3_000_000_000)], &[row(Life::FileLock, 9, 2_000_000_000)]),
+            &[],
+        );
         let of = |what| parts.iter().find(|(row, _)| row.what == what).map(|(_, part)| part.seconds);
         assert_eq!((of(9), of(1)), (Some(2.0), Some(1.0)));
     }
@@ -531,15 +600,22 @@ mod tests {
     #[test]
     fn sleeps_that_were_only_timed_are_divided_as_the_chosen_ones() {
         let stands = |row: TimeRow| TimeRow { stands: true, ..row };
+        let call = |name| {
+            let is = |nr: &u32| call_name(*nr) == name;
+            u64::from((0..500).find(is).expect("a call")) + CALL_CODE
+        };
+        // The call of the last line decides the kind of all sleeps in it.
         let rows = [
             row(Life::Pipe, 1, 1_000_000_000),
             stands(row(Life::Pipe, 1, 30)),
-            stands(row(Life::Timer, 36, 10)),
+            stands(row(Life::Device, call("read"), 10)),
+            stands(row(Life::Timer, call("nanosleep"), 400)),
         ];
-        let parts = divided(&lived(&[(Life::Pipe, 1_000_000_000), (Life::Passed, 4_000_000_000)], &rows));
+        let parts =
+            divided(&lived(&[(Life::Pipe, 1_000_000_000), (Life::Passed, 4_000_000_000)], &rows), &[]);
         let of =
             |life| -> f64 { parts.iter().filter(|(row, _)| row.life == life).map(|(_, p)| p.seconds).sum() };
-        assert!((of(Life::Pipe) - 4.0).abs() < 1e-9 && (of(Life::Timer) - 1.0).abs() < 1e-9, "{parts:?}");
+        assert!((of(Life::Pipe) - 4.0).abs() < 1e-9 && (of(Life::Device) - 1.0).abs() < 1e-9, "{parts:?}");
         assert!((sum(&parts) - 5.0).abs() < 1e-9);
         let sampled: f64 = parts.iter().map(|(_, part)| part.sampled).sum();
         assert!((sampled - 4.0).abs() < 1e-9);
@@ -553,7 +629,7 @@ mod tests {
             stands(Life::Timer, u64::from(epoll) + CALL_CODE, 30),
             stands(Life::Events, u64::from(epoll) + CALL_CODE, 10),
         ];
-        let parts = divided(&lived(&[(Life::Events, 4_000_000_000)], &rows));
+        let parts = divided(&lived(&[(Life::Events, 4_000_000_000)], &rows), &[]);
         let of =
             |life| -> f64 { parts.iter().filter(|(row, _)| row.life == life).map(|(_, p)| p.seconds).sum() };
         assert!((of(Life::Timer) - 3.0).abs() < 1e-9 && (of(Life::Events) - 1.0).abs() < 1e-9, "{parts:?}");
@@ -561,9 +637,24 @@ mod tests {
 
     #[test]
     fn without_any_chosen_sleep_nothing_is_made_up() {
-        let parts = divided(&lived(&[(Life::Passed, 2_000_000_000)], &[]));
+        let parts = divided(&lived(&[(Life::Passed, 2_000_000_000)], &[]), &[]);
         assert_eq!(parts.len(), 1);
         assert_eq!((parts[0].0.life, parts[0].1.seconds), (Life::Rest, 2.0));
+    }
+
+    #[test]
+    fn sleeps_of_an_interval_in_which_none_was_chosen_are_for_what_they_were_before() {
+        let chosen = |life, what, ns| Object {
+            row: TimeRow { stands: true, holder: 3, held: 9, ..row(life, what, ns) },
+            ns: ns as i64,
+        };
+        let first = newest(vec![chosen(Life::Futex, 77, 30), chosen(Life::Pipe, 1, 10)], &[]);
+        let before = newest(vec![chosen(Life::Pipe, 2, 5)], &first);
+        let kept: Vec<_> = before.iter().map(|o| (o.row.life, o.row.what, o.row.count, o.row.held)).collect();
+        assert_eq!(kept, [(Life::Futex, 77, 0, 0), (Life::Pipe, 2, 0, 0)]);
+        let parts = divided(&lived(&[(Life::Futex, 2_000_000_000)], &[]), &before);
+        let [(of, part)] = &parts[..] else { panic!("{parts:?}") };
+        assert_eq!((of.what, part.seconds, part.sampled, part.row.count), (77, 2.0, 2.0, 0));
     }
 
     #[test]
@@ -581,7 +672,7 @@ mod tests {
     fn a_wait_that_was_told_while_it_lasted_is_counted_when_it_ends() {
         let mut all = lived(&[(Life::FileLock, 0)], &[TimeRow { holder: 3, ..row(Life::FileLock, 9, 500) }]);
         all.object(&TimeRow { count: 0, ..row(Life::FileLock, 9, 0) }, -500);
-        let parts = divided(&all);
+        let parts = divided(&all, &[]);
         assert_eq!(parts.len(), 1);
         assert_eq!((parts[0].1.seconds, parts[0].1.row.count, parts[0].1.row.holder), (0.0, 1, 3));
     }

@@ -6,12 +6,16 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/sem.h>
 #include <sys/socket.h>
@@ -29,7 +33,7 @@
 	} while (0)
 
 static char path[] = "/tmp/ncpu-lives-XXXXXX";
-static int ends[2], sockets[2], hold[2], semaphores;
+static int ends[2], sockets[2], hold[2], parts[2], semaphores;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t held_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
@@ -65,6 +69,8 @@ static void *waits_for_file(void *arg)
 	int fd = open(path, O_RDWR);
 
 	CHECK(flock(fd, LOCK_EX) == 0);
+	/* The child of a vfork has the file as well: closing it is not enough. */
+	CHECK(flock(fd, LOCK_UN) == 0);
 	close(fd);
 	return arg;
 }
@@ -115,6 +121,59 @@ static void *waits_for_semaphore(void *arg)
 	return arg;
 }
 
+static void *waits_for_signal(void *arg)
+{
+	struct timespec t = { 100, 0 };
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	CHECK(sigtimedwait(&set, NULL, &t) == SIGUSR1);
+	return arg;
+}
+
+/* Stands still until its child, which has its memory, ends. */
+static void *waits_in_vfork(void *arg)
+{
+	pid_t id = vfork();
+
+	if (id == 0) {
+		char c;
+
+		_exit(read(parts[0], &c, 1) != 1);
+	}
+	CHECK(id > 0 && waitpid(id, NULL, 0) == id);
+	return arg;
+}
+
+static volatile char *page; /* one that comes when `faults` says so */
+static int faults;
+
+static void *waits_in_fault(void *arg)
+{
+	CHECK(*page == 0);
+	return arg;
+}
+
+/* Whether there are faults that programs serve. */
+static int serves_faults(void)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register area = { .range.len = 4096, .mode = UFFDIO_REGISTER_MODE_MISSING };
+
+	faults = syscall(SYS_userfaultfd, O_CLOEXEC);
+	if (faults < 0 || ioctl(faults, UFFDIO_API, &api))
+		return 0;
+	page = mmap(NULL, area.range.len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(page != MAP_FAILED);
+	area.range.start = (unsigned long)page;
+	return ioctl(faults, UFFDIO_REGISTER, &area) == 0;
+}
+
+#ifndef SYS_vfork
+#define SYS_vfork SYS_clone
+#endif
+
 static struct thread {
 	const char *name;
 	void *(*does)(void *);
@@ -132,8 +191,10 @@ static struct thread {
 	{ "socket", waits_for_socket, SYS_recvfrom, 0, 0 },
 	{ "parent", waits_for_child, SYS_wait4, 0, 0 },
 	{ "semaphore", waits_for_semaphore, SYS_semtimedop, 0, 0 },
+	{ "signal", waits_for_signal, SYS_rt_sigtimedwait, 0, 0 },
+	{ "vforker", waits_in_vfork, SYS_vfork, 0, 0 },
+	{ "faulter", waits_in_fault, -1, 0, 0 }, /* the last: not every kernel has such faults */
 };
-#define THREADS (sizeof(threads) / sizeof(*threads))
 
 static void *named(void *arg)
 {
@@ -154,7 +215,7 @@ static int sleeps(int tid, int call)
 	FILE *f = fopen(name, "r");
 	if (!f)
 		return 0;
-	/* "running", or the number of the call. */
+	/* "running", or the number of the call; -1 outside of calls. */
 	int n = fscanf(f, "%d", &nr);
 	fclose(f);
 	return n == 1 && nr == call;
@@ -164,8 +225,14 @@ static int waits(double seconds)
 {
 	pthread_t keeps;
 	int fd = mkstemp(path);
+	size_t all = sizeof(threads) / sizeof(*threads) - !serves_faults();
+	sigset_t set;
 
-	CHECK(fd >= 0 && pipe(ends) == 0 && pipe(hold) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0);
+	/* One of the threads waits for it. */
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	CHECK(fd >= 0 && pipe(ends) == 0 && pipe(hold) == 0 && pipe(parts) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0);
 	semaphores = semget(IPC_PRIVATE, 1, 0600);
 	CHECK(semaphores >= 0);
 	child = fork();
@@ -180,9 +247,9 @@ static int waits(double seconds)
 	CHECK(pthread_create(&keeps, NULL, holder, NULL) == 0);
 	while (!atomic_load(&locked))
 		rest(0.001);
-	for (size_t i = 0; i < THREADS; i++)
+	for (size_t i = 0; i < all; i++)
 		CHECK(pthread_create(&threads[i].id, NULL, named, &threads[i]) == 0);
-	for (size_t i = 0; i < THREADS; i++)
+	for (size_t i = 0; i < all; i++)
 		while (!atomic_load(&threads[i].tid) || !sleeps(threads[i].tid, threads[i].call))
 			rest(0.001);
 	rest(seconds);
@@ -190,11 +257,14 @@ static int waits(double seconds)
 	CHECK(write(ends[1], "x", 1) == 1 && send(sockets[1], "x", 1, 0) == 1);
 	struct sembuf give = { 0, 1, 0 };
 	CHECK(semop(semaphores, &give, 1) == 0);
+	CHECK(kill(getpid(), SIGUSR1) == 0 && write(parts[1], "x", 1) == 1);
+	struct uffdio_zeropage zero = { .range = { (unsigned long)page, 4096 } };
+	CHECK(page == NULL || ioctl(faults, UFFDIO_ZEROPAGE, &zero) == 0);
 	pthread_mutex_lock(&mutex);
 	work = 1;
 	pthread_cond_broadcast(&cond);
 	pthread_mutex_unlock(&mutex);
-	for (size_t i = 0; i < THREADS; i++)
+	for (size_t i = 0; i < all; i++)
 		pthread_join(threads[i].id, NULL);
 	pthread_join(keeps, NULL);
 	semctl(semaphores, 0, IPC_RMID);

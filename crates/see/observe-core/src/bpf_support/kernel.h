@@ -246,6 +246,7 @@ struct pt_regs {
 
 #define PF_IDLE 0x00000002
 #define PF_IO_WORKER 0x00000010
+#define PF_EXITING 0x00000004
 #define PF_MEMALLOC 0x00000800
 #define PF_KTHREAD 0x00200000
 

@@ -18,7 +18,8 @@ const volatile __u32 cfg_io;	/* requests to block devices are traced */
 /* Process numbers, 0 where a row is free. User space frees those of processes that have ended. */
 __u32 io_processes[IO_PROCESSES];
 __u32 io_used;	/* rows that were ever used: the first ones */
-__u8 io_by_workers[IO_PROCESSES]; /* threads of io_uring have asked for requests in their stead */
+/* Threads of io_uring have asked for requests in their stead. User space sets it back with the row: here verifiers lose the loop's bound. */
+__u8 io_by_workers[IO_PROCESSES];
 __u64 io_left_out; /* processes that found no row */
 
 struct {
@@ -44,8 +45,6 @@ APART int io_process(__u32 tgid, int make)
 			was = __sync_val_compare_and_swap(&io_processes[i], 0, tgid);
 		if (was && was != tgid)
 			continue;
-		if (!was)
-			io_by_workers[i] = 0;
 		/* Another CPU may set it back at the same moment: then the row is found here again. */
 		if (*(volatile __u32 *)&io_used <= i)
 			*(volatile __u32 *)&io_used = i + 1;

@@ -107,8 +107,10 @@ impl Engine {
             return;
         }
         let Some(bss) = &mut self.skel.maps.bss_data else { return };
-        for process in bss.io_processes.iter_mut().take(bss.io_used as usize) {
+        let rows = bss.io_processes.iter_mut().zip(&mut bss.io_by_workers);
+        for (process, by_workers) in rows.take(bss.io_used as usize) {
             if *process != 0 && !process_dir(*process).exists() {
+                *by_workers = 0;
                 *process = 0;
             }
         }

@@ -1,5 +1,5 @@
-// Messages whose class has many interfaces are asked by `instanceof` for two of them in turn: HotSpot keeps one answer for each class
-// (secondary_super_cache), walks the list of interfaces for the other, and writes the answer, by both threads (JDK-8180450).
+// Two threads test messages by `instanceof` for two interfaces in turn. The class of the messages has many interfaces: HotSpot keeps the
+// last answer of each class (secondary_super_cache), so that each test walks through the list and writes a new answer (JDK-8180450).
 // `twin` asks by a virtual method.
 import java.util.concurrent.atomic.LongAdder;
 public class Supers {

@@ -6,7 +6,8 @@ use crate::program::{Op, Pick};
 
 /// More operations than this without any time passing is a program that never gets on.
 const MOST_AT_ONCE: u32 = 10_000;
-/// Operations that may follow each other without any time passing; each more counts as an event, of which a simulation has so many.
+/// Operations that may follow each other without any time passing. Each operation beyond these counts as an event, so that the limit on
+/// events ends a simulation in which no time passes.
 const FREE_AT_ONCE: u32 = 100;
 
 /// Extra cost of a transfer for each doubling of the threads that want the line: shared_mutex of sixteen threads reads

@@ -253,8 +253,8 @@ impl Observation {
         }
     }
 
-    /// The program has been let go: reads where its code lies while it surely lives. Where all CPUs are taken, what the kernel side
-    /// tells of it may be read after its end.
+    /// The program has been let go: reads where its code lies while it surely lives. Where all CPUs are taken, the event of its exec
+    /// may be read only after its end.
     pub fn begun(&mut self, pid: u32) {
         // The kernel maps its code a little after it has replaced the one that was held.
         for _ in 0..TRIES {

@@ -202,7 +202,8 @@ impl Symbols {
         self.read(tgid, Some(comm));
     }
 
-    /// A process has just executed a program, whose code it may not have mapped yet; whether it has.
+    /// As [`Symbols::note_exec`], right after the call, when the kernel may not have mapped the program's code yet. Returns whether there
+    /// were any mappings of code.
     pub fn note_begun(&mut self, tgid: u32) -> bool {
         self.read(tgid, None)
     }

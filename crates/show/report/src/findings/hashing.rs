@@ -11,8 +11,8 @@ use crate::causes::When;
 const OF_PROCESS: f64 = 0.15;
 const LEAST: f64 = 0.05;
 
-/// The part of all hashing that must be seen in the default hasher itself. What the compiler put in place of a call lies in its
-/// caller, which has the same name for all hashers.
+/// The part of all hashing that must be seen in the default hasher itself. Inlined code of it lies in its caller, which has the same
+/// name for all hashers.
 const SEEN: f64 = 0.2;
 
 /// Whether a function is of the default hasher, SipHash.

@@ -12,7 +12,7 @@ const SHELL: &str = "func_shell_base";
 /// The part of the observation for which make waits for such output from which it is a cause.
 const LEAST: f64 = 0.2;
 
-/// The part of a claim for short processes that is of `$(shell …)`: as much as of make's own waits, while it waits for nothing else.
+/// The part of a claim for short processes that `$(shell …)` has: the part of make's waits that are for output of such shells.
 pub(super) fn shells(view: &View<'_>, processes: &Claim) -> Option<Claim> {
     // By process: the waits for output of shells, and all.
     let mut of: BTreeMap<&str, (f64, f64)> = BTreeMap::new();

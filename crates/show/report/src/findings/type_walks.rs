@@ -60,7 +60,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
             let sample = &view.samples[at];
             places.add(&Place::of(sample, "").words(), sample.seconds);
             claim.ask(Source::Sample(at), part * sample.seconds, "walking through interfaces");
-            // Looking for the answer that the class keeps, before and after the walk, cannot be told from the function's own work.
+            // The instructions before and after the walk, which look up the answer that the class keeps, look like the function's own work.
             claim.dear += (1.0 - part) * sample.seconds;
         }
         if claim.asked() < LEAST * view.capacity() {

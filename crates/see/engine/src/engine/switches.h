@@ -78,11 +78,9 @@ static __always_inline bool may_wait_for_requests(struct task_rec *r)
 {
 	if (r->call < 0)
 		return false;
-	switch (r->call) {
-	case NR_io_getevents:
-	case NR_io_pgetevents:
-	case NR_io_uring_enter:
+	if (waits_in_ring(r->call))
 		return true;
+	switch (r->call) {
 	case NR_epoll_wait:
 	case NR_epoll_pwait:
 	case NR_epoll_pwait2:

@@ -42,7 +42,7 @@ pub enum PlaceError {
     #[error("--mem {0}: give local, node:N or interleave")]
     Memory(String),
     /// CPUs that are not there or not allowed.
-    #[error("CPUs {asked} are not all there for us to use; those are {usable}")]
+    #[error("CPUs {asked} are not all available to this process; expected CPUs of {usable}")]
     Cpus {
         /// The CPUs that were asked for.
         asked: String,
@@ -325,7 +325,7 @@ mod tests {
             Ok(place) => place.order(&machine()).unwrap_err().to_string(),
             Err(e) => e.to_string(),
         };
-        assert_eq!(e("cpus:6-9"), "CPUs 6-9 are not all there for us to use; those are 0-7");
+        assert_eq!(e("cpus:6-9"), "CPUs 6-9 are not all available to this process; expected CPUs of 0-7");
         assert_eq!(e("node:2"), "node 2 has no CPUs to use; nodes with CPUs are 0,1");
         for wrong in ["near", "cpus:", "cpus:x", "node:x", ""] {
             assert!(e(wrong).contains("give spread, pack, node:N or cpus:LIST"), "{wrong}");

@@ -25,14 +25,14 @@ pub enum Error {
     #[error("invalid library name `{0}`; expected names with commas between them, as in getenv,accept")]
     Name(String),
     /// No library of this name is found.
-    #[error("there is no {BEFORE}{name}{AFTER} in {places}; there {there}")]
+    #[error("no {BEFORE}{name}{AFTER} in {places}; {instead}")]
     NotFound {
         /// The library.
         name: String,
         /// Where it was looked for.
         places: String,
-        /// The libraries found.
-        there: String,
+        /// The libraries found, or what to do without any.
+        instead: String,
     },
     /// A file that is none.
     #[error("{path}: {why}")]
@@ -90,9 +90,12 @@ impl Places {
         let path = self.0.iter().map(|dir| dir.join(&file)).find(|path| path.exists());
         let Some(path) = path else {
             let names: Vec<String> = self.list().into_iter().map(|library| library.name).collect();
-            let there =
-                if names.is_empty() { "are none".into() } else { format!("are: {}", names.join(", ")) };
-            return Err(Error::NotFound { name: name.into(), places: self.to_string(), there });
+            let instead = match names.is_empty() {
+                true => "install the libraries (`make install`), or name their directory in NCPU_PRELOAD_DIR"
+                    .into(),
+                false => format!("expected one of: {}", names.join(", ")),
+            };
+            return Err(Error::NotFound { name: name.into(), places: self.to_string(), instead });
         };
         let wrong = |why: String| Error::NoLibrary { path: path.display().to_string(), why };
         let image = Image::read(&path).map_err(|error| wrong(error.to_string()))?;
@@ -206,12 +209,12 @@ mod tests {
         assert_eq!(places.list(), all.map(|(name, path)| Library { name: name.into(), path }));
         assert!(places.find("b").unwrap_err().to_string().ends_with("libncpu_b.so: not a shared library"));
         let error = places.find("c").unwrap_err().to_string();
-        assert!(error.contains("/lib/ncpu; there are: a, b"), "{error}");
+        assert!(error.contains("/lib/ncpu; expected one of: a, b"), "{error}");
         for name in ["", "../x", "a/b", "a b"] {
             assert!(matches!(places.find(name), Err(Error::Name(_))), "{name}");
         }
         let chosen = Places::of(&bin.join("ncpu"), Some(dir.path().as_os_str()));
         assert!(chosen.list().is_empty());
-        assert!(chosen.find("a").unwrap_err().to_string().contains("there are none"));
+        assert!(chosen.find("a").unwrap_err().to_string().contains("NCPU_PRELOAD_DIR"));
     }
 }

@@ -88,7 +88,7 @@ pub struct AddArgs {
     #[arg(long)]
     pub no_compact: bool,
 
-    /// Threads; four for each CPU without
+    /// Number of threads [default: four per CPU]
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
 

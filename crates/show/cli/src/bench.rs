@@ -289,7 +289,7 @@ fn choose(args: &BenchArgs) -> anyhow::Result<Vec<Job>> {
             anyhow::bail!("`{pattern}` has a table of its own: run it alone");
         }
         if !found {
-            anyhow::bail!("there is no benchmark `{pattern}`; `ncpu bench` without a name lists them");
+            anyhow::bail!("unknown benchmark `{pattern}`; `ncpu bench` without a name lists all benchmarks");
         }
     }
     Ok(chosen)

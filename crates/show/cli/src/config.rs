@@ -178,7 +178,7 @@ fn check(command: &clap::Command, words: &[&str]) -> Result<(), String> {
     ];
     match parsed {
         Err(e) if wrong.contains(&e.kind()) => {
-            let text = e.render().to_string();
+            let text = crate::out::clap_words(&e);
             let first = text.lines().next().unwrap_or("");
             Err(first.strip_prefix("error: ").unwrap_or(first).to_string())
         }
@@ -190,7 +190,7 @@ fn check(command: &clap::Command, words: &[&str]) -> Result<(), String> {
 fn unknown(what: &str, name: &str, known: &[&str]) -> String {
     let near = known.iter().map(|k| (strsim::jaro_winkler(k, name), k)).max_by(|a, b| a.0.total_cmp(&b.0));
     let near = near.filter(|(like, _)| *like > 0.7).map(|(_, k)| format!(", did you mean `{k}`?"));
-    format!("unknown {what} `{name}`{}; there are {}", near.unwrap_or_default(), known.join(", "))
+    format!("unknown {what} `{name}`{}; expected one of: {}", near.unwrap_or_default(), known.join(", "))
 }
 
 #[cfg(test)]
@@ -263,13 +263,13 @@ mod tests {
             ),
             (
                 "[watch]\n\n  kepe = 1",
-                "3:3: unknown key `kepe`, did you mean `keep`?; there are interval, freq, probes, keep, max",
+                "3:3: unknown key `kepe`, did you mean `keep`?; expected one of: interval, freq, probes, keep, max",
             ),
             (
                 "[sevre]",
-                "1:2: unknown table `sevre`, did you mean `serve`?; there are watch, serve, top, labels",
+                "1:2: unknown table `sevre`, did you mean `serve`?; expected one of: watch, serve, top, labels",
             ),
-            ("[watch]\nrecord = \"/x\"", "2:1: unknown key `record`; there are interval"),
+            ("[watch]\nrecord = \"/x\"", "2:1: unknown key `record`; expected one of: interval"),
             ("keep = 1", "1:1: `keep` stands in no table: there are [watch], [serve], [top], [labels]"),
             ("[watch]\nkeep = [1]", "2:8: give a text in quotes, or a decimal number"),
             ("[serve]\nmode = 0o600", "2:8: give a text in quotes, or a decimal number"),
@@ -320,9 +320,9 @@ mod tests {
         );
         std::fs::write(&file, "[watch]\nx=1").unwrap();
         assert!(
-            parse("ncpu watch --config FILE 1")
-                .unwrap_err()
-                .ends_with("ncpu.toml:2:1: unknown key `x`; there are interval, freq, probes, keep, max")
+            parse("ncpu watch --config FILE 1").unwrap_err().ends_with(
+                "ncpu.toml:2:1: unknown key `x`; expected one of: interval, freq, probes, keep, max"
+            )
         );
         std::fs::remove_file(&file).unwrap();
         assert!(parse("ncpu watch --config FILE 1").unwrap_err().contains("No such file"));

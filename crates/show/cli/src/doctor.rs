@@ -111,7 +111,7 @@ fn headline(root: bool) -> String {
 }
 
 const KERNEL: &str = "CPU time, waits, locks, interrupts, wake-ups: exact (BPF)";
-const SAMPLES: &str = "user code by function: C, C++, Rust, Go, Java, Python (samples)";
+const SAMPLES: &str = "user code by function: C, C++, Rust, Go, Java, JavaScript, Python (samples)";
 
 /// Begins to observe this process, as `ncpu run` would, and takes what that says.
 fn observing(root: bool) -> Vec<Check> {

@@ -149,7 +149,7 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     remedies.retain(|r| wanted(&args.only, r));
     anyhow::ensure!(
         !remedies.is_empty() || names.is_empty(),
-        "--try {}: no remedy has that in its name; there are {}",
+        "--try {}: unknown remedy; expected words of one of: {}",
         args.only.join(","),
         names.join(", ")
     );

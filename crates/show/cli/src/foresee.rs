@@ -67,8 +67,7 @@ pub struct ForeseeArgs {
     #[arg(long, value_name = "FIX")]
     fix: Vec<String>,
 
-    /// Try every fix that the model or the machine has something for at the largest point, beside those of --fix, and rank
-    /// them by what they give
+    /// Try every applicable fix at the largest point, beside those of --fix, and rank them by their gain
     #[arg(long)]
     rank: bool,
 
@@ -386,7 +385,9 @@ fn model(args: &ForeseeArgs) -> anyhow::Result<(Model, Vec<String>, Beside)> {
         return Ok((Model::read(file)?, Vec::new(), Beside::default()));
     }
     if args.recording.is_empty() {
-        anyhow::bail!("from what? Give a recording (`ncpu run --record DIR -- CMD`) or --model FILE");
+        anyhow::bail!(
+            "no recording and no model; give a recording (`ncpu run --record DIR -- CMD`) or --model FILE"
+        );
     }
     if let Some(x) = args.throughput.filter(|x| !(*x > 0.0 && x.is_finite())) {
         anyhow::bail!("--throughput {x}: give units a second, above 0");

@@ -100,7 +100,7 @@ const MORE: &[More] = &[
         command: "mcp",
         examples: &[
             ("ncpu mcp /var/lib/ncpu", "the recordings there, for an assistant that starts this command"),
-            ("ncpu mcp --timeout 20 /var/lib/ncpu", "without answers that take longer"),
+            ("ncpu mcp --timeout 20 /var/lib/ncpu", "with answers that may take 20 seconds"),
         ],
         see: &["report", "why", "diff", "foresee"],
     },

@@ -62,7 +62,7 @@ pub struct LocksArgs {
     #[arg(short, long, value_name = "NCPU", requires = "import")]
     ncpu: Option<u64>,
 
-    /// Elapsed seconds, for imported files that do not tell them
+    /// Elapsed seconds, for imported files that do not have them
     #[arg(long, value_name = "SECONDS", requires = "import", value_parser = crate::duration::seconds)]
     elapsed: Option<f64>,
 

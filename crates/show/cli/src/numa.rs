@@ -50,7 +50,7 @@ pub struct NumaArgs {
     #[arg(value_parser = crate::duration::seconds)]
     interval: Option<f64>,
 
-    /// How many reports: until Ctrl-C where an interval is given without, else 1
+    /// Number of reports [default: until Ctrl-C with INTERVAL, else 1]
     count: Option<u64>,
 }
 

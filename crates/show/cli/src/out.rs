@@ -150,7 +150,7 @@ pub fn raw(bytes: &[u8]) -> anyhow::Result<()> {
         plain || !out.is_terminal(),
         "this is not for a terminal: name a file, or write to a pipe"
     );
-    Ok(out.write_all(bytes)?)
+    out.write_all(bytes).context("writing output")
 }
 
 /// A command is run: from now on text for people goes to standard error, for standard output is the command's.
@@ -188,11 +188,11 @@ pub fn put_table(text: &str) -> anyhow::Result<()> {
 fn painted(text: &str, paint: fn(&str) -> String) -> anyhow::Result<()> {
     let mut out = Out::new(true);
     let safe = safe::block(text);
-    match paint::wanted(out.is_terminal()) {
-        true => out.write_all(paint(&safe).as_bytes())?,
-        false => out.write_all(safe.as_bytes())?,
-    }
-    Ok(out.flush()?)
+    let written = match paint::wanted(out.is_terminal()) {
+        true => out.write_all(paint(&safe).as_bytes()),
+        false => out.write_all(safe.as_bytes()),
+    };
+    written.and_then(|()| out.flush()).context("writing output")
 }
 
 /// A blank line between two reports for people; other formats need none.
@@ -203,17 +203,31 @@ pub fn between() -> anyhow::Result<()> {
     if TEXT.load(Ordering::Relaxed) { put("\n") } else { Ok(()) }
 }
 
+/// Words of the standard library's parsers of numbers, and those of other messages.
+const NUMBERS: [(&str, &str); 5] = [
+    ("invalid digit found in string", "expected a whole number"),
+    ("cannot parse integer from empty string", "expected a whole number"),
+    ("number too large to fit in target type", "the number is too large"),
+    ("invalid float literal", "expected a number"),
+    ("cannot parse float from empty string", "expected a number"),
+];
+
+/// The text of an error of clap, without styles.
+pub fn clap_words(error: &clap::Error) -> String {
+    NUMBERS.iter().fold(error.render().to_string(), |text, (parser, words)| text.replace(*parser, words))
+}
+
 /// Help and version as clap renders them; a mistaken argument, which it would repeat as it is, without styles.
 pub fn usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
-        let text = error.render().to_string();
+        let text = clap_words(error);
         // As all other errors begin.
         let text = text.strip_prefix("error: ").map_or(text.clone(), |rest| format!("ncpu: {rest}"));
         let _ = write!(std::io::stderr().lock(), "{}", safe::block(&text));
     } else if let Err(e) = error.print()
         && e.kind() != std::io::ErrorKind::BrokenPipe
     {
-        say!("ncpu: {e}");
+        say!("ncpu: writing output: {e}");
         return ExitCode::FAILURE;
     }
     ExitCode::from(error.exit_code() as u8)

@@ -26,15 +26,15 @@ use crate::subject::Subject;
 /// Recordings that follow one another.
 #[derive(Args, Debug)]
 pub struct SeriesArgs {
-    /// Begin another recording in DIR after so long, as in 10m, without a gap
+    /// Start a new recording in DIR every TIME, as in 10m, without a gap
     #[arg(long, value_name = "TIME", requires = "record", value_parser = time)]
     pub rotate: Option<Duration>,
 
-    /// Delete recordings of DIR that ended so long ago, as in 7d
+    /// Delete recordings of DIR that ended more than TIME ago, as in 7d
     #[arg(long, value_name = "TIME", requires = "rotate", value_parser = time)]
     keep: Option<Duration>,
 
-    /// Delete the oldest recordings of DIR so that all together take at most so much, as in 20G
+    /// Delete the oldest recordings of DIR so that all together take at most SIZE, as in 20G
     #[arg(long, value_name = "SIZE", requires = "rotate", value_parser = size)]
     max: Option<u64>,
 

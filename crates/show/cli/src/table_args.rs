@@ -94,7 +94,7 @@ pub fn known_table<'a>(name: &str, tables: impl IntoIterator<Item = &'a str>) ->
 /// Error for an unknown table.
 pub fn no_table<'a>(name: &str, tables: impl IntoIterator<Item = &'a str>) -> anyhow::Error {
     let tables: Vec<&str> = tables.into_iter().collect();
-    anyhow::anyhow!("there is no table `{name}`; there are {}", tables.join(", "))
+    anyhow::anyhow!("unknown table `{name}`; expected one of: {}", tables.join(", "))
 }
 
 /// Permissions of a file, in octal.

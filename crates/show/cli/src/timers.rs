@@ -120,7 +120,7 @@ fn chosen(globs: &[String]) -> anyhow::Result<Vec<&'static Call>> {
     for glob in globs {
         if !CALLS.iter().any(|c| matches(glob.as_bytes(), c.name.as_bytes())) {
             let names: Vec<&str> = CALLS.iter().map(|c| c.name).collect();
-            anyhow::bail!("--calls {glob}: no call is named so; there are {}", names.join(", "));
+            anyhow::bail!("--calls {glob}: unknown call; expected one of: {}", names.join(", "));
         }
     }
     let wanted =

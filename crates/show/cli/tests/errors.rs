@@ -72,6 +72,25 @@ fn durations_have_units_or_are_seconds() {
 }
 
 #[test]
+fn numbers_are_refused_in_plain_words() {
+    for (arguments, says) in [
+        (&["watch", "-p", "abc", "1"][..], "expected a whole number"),
+        (&["run", "-F", "", "--", "true"], "expected a whole number"),
+        (&["run", "-F", "99999999999999999999", "--", "true"], "the number is too large"),
+        (&["power", "--price", "abc"], "expected a number"),
+    ] {
+        let o = ncpu(arguments);
+        assert_eq!(o.status.code(), Some(2), "{arguments:?}: {}", err(&o));
+        assert!(err(&o).contains(says), "{arguments:?}: {}", err(&o));
+    }
+    let o = Command::new("sh")
+        .args(["-c", &format!("{} explain >/dev/full", env!("CARGO_BIN_EXE_ncpu"))])
+        .output();
+    let o = o.unwrap();
+    assert!(o.status.code() == Some(1) && err(&o).contains("writing output: No space left"), "{}", err(&o));
+}
+
+#[test]
 fn a_mistaken_column_is_an_error_before_the_run() {
     let place = tempfile::tempdir().unwrap();
     let ran = place.path().join("ran");

@@ -210,7 +210,7 @@ fn what_goes_wrong_is_said() {
     fs::create_dir(&empty).unwrap();
     for (args, expect) in [
         (vec!["--model", &good], "--on says on which machine"),
-        (vec!["--on", "2x2"], "from what?"),
+        (vec!["--on", "2x2"], "no recording and no model"),
         (vec!["--model", &good, "--on", "0x4"], "at least one package"),
         (vec!["--model", &good, "--on", "2x0x2"], "at least one package"),
         (vec!["--model", &good, "--on", "2x2x2x2x2"], "unknown machine"),

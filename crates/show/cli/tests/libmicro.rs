@@ -69,7 +69,11 @@ fn cpus_beyond_those_allowed_are_told() {
     command.args(["-c", "0", NCPU, "bench", "getpid", "--place", "cpus:0-1"]);
     let o = command.output().unwrap();
     assert!(!o.status.success());
-    assert!(err(&o).contains("CPUs 0-1 are not all there for us to use; those are 0"), "{}", err(&o));
+    assert!(
+        err(&o).contains("CPUs 0-1 are not all available to this process; expected CPUs of 0"),
+        "{}",
+        err(&o)
+    );
     let o = Command::new("taskset")
         .args(["-c", "0", NCPU, "bench", "getpid", "--place", "pack"])
         .args(QUICK)

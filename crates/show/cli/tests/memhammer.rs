@@ -64,7 +64,7 @@ fn memory_and_places_that_are_not_there() {
         (&["memhammer"], &["-a", "lick"], "-a lick: give write, read, chase or scan"),
         (&["memhammer"], &["-s", "3k"], "give 4k, thp, 2m or 1g"),
         (&["memhammer", "--mem", "node:999"], few, "node 999 has no memory; nodes with memory are"),
-        (&["memhammer", "--place", "cpus:2000"], few, "CPUs 2000 are not all there for us to use"),
+        (&["memhammer", "--place", "cpus:2000"], few, "CPUs 2000 are not all available to this process"),
         (&["memhammer", "--place", "node:99"], few, "node 99 has no CPUs to use"),
         (&["matrix"], &["-p", "4000000000"], "TiB are wanted, and"),
     ] {
@@ -97,6 +97,6 @@ fn a_cpuset_that_is_narrower_than_the_list() {
         .output()
         .unwrap();
     assert_eq!(o.status.code(), Some(1));
-    let says = format!("CPUs {last} are not all there for us to use; those are {first}");
+    let says = format!("CPUs {last} are not all available to this process; expected CPUs of {first}");
     assert!(err(&o).contains(&says), "{}", err(&o));
 }

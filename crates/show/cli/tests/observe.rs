@@ -29,7 +29,7 @@ fn a_table_of_which_nothing_was_seen_is_empty_and_one_that_cannot_be_runs_nothin
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("it ran");
     let o = ncpu(&["run", "--table", "lock", "--", "touch", file.to_str().unwrap()]);
-    assert!(!o.status.success() && err(&o).contains("there is no table `lock`"), "{}", err(&o));
+    assert!(!o.status.success() && err(&o).contains("unknown table `lock`"), "{}", err(&o));
     assert!(!file.exists());
 }
 

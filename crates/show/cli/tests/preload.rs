@@ -215,7 +215,7 @@ fn what_is_not_there_is_told() {
     let dir = dir();
     let program = compiled(dir.path(), "program", &["-ldl"]);
     let program = path(&program);
-    refused(&["nonsense", program], 125, &["no libncpu_nonsense.so in ", "there are: ", "getenv"]);
+    refused(&["nonsense", program], 125, &["no libncpu_nonsense.so in ", "expected one of: ", "getenv"]);
     refused(&["../getenv", program], 125, &["invalid library name `../getenv`"]);
     refused(&["getenv,,", program], 125, &["invalid library name ``"]);
     refused(&["getenv", "no_such_command"], 127, &["no_such_command: command not found"]);

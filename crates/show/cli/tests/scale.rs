@@ -123,7 +123,7 @@ fn what_cannot_be_run_is_told() {
     assert!(code == 1 && words.contains("--rounds 0"), "{words}");
     assert_eq!(e(&[]).0, 2);
     let (code, words) = e(&["--table", "what", "--", "true"]);
-    assert!(code == 1 && words.contains("there are scale, laws, curves, runs, layers"), "{words}");
+    assert!(code == 1 && words.contains("expected one of: scale, laws, curves, runs, layers"), "{words}");
 }
 
 #[test]

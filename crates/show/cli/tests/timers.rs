@@ -63,7 +63,7 @@ fn text_tells_what_the_machine_runs_by() {
 #[test]
 fn mistakes_are_told() {
     for (args, says) in [
-        (&["--calls", "port_getn"][..], "no call is named so"),
+        (&["--calls", "port_getn"][..], "unknown call; expected one of: "),
         (&["--times", "9"], "give a number and a unit"),
         (&["--by", "function"], "add --who"),
         (&["5"], "--poll, --who and --cpus"),

@@ -42,7 +42,7 @@ pub enum Error {
         list: String,
     },
     /// CPUs that are not there or not ours.
-    #[error("CPUs {asked} are not all there for us to use; those are {usable}")]
+    #[error("CPUs {asked} are not all available to this process; expected CPUs of {usable}")]
     Cpus {
         /// Which.
         asked: String,

@@ -19,7 +19,7 @@ pub enum StartError {
     #[error("{0}: command not found; give a program in PATH or a path to one")]
     NotFound(String),
     /// The program cannot be executed.
-    #[error("{command}: {source}")]
+    #[error("cannot run {command}: {source}")]
     CannotRun {
         /// The program.
         command: String,

@@ -23,7 +23,7 @@ pub struct McpArgs {
     #[arg(default_value = ".")]
     dir: PathBuf,
 
-    /// Give an answer up after SECONDS
+    /// Stop an answer that takes longer than SECONDS
     #[arg(long, value_name = "SECONDS", default_value_t = 120.0, value_parser = crate::duration::seconds)]
     timeout: f64,
 }

@@ -21,7 +21,7 @@ use ncpu_table::{Format, Table};
 use crate::stop;
 use crate::table_args::{TableArgs, no_table, text_width};
 
-/// Predict what a program does on a machine one does not have, from a recording or a model
+/// Predict a program's performance on a machine that you do not have, from a recording or a model
 #[derive(Args, Debug)]
 pub struct ForeseeArgs {
     /// The machine: PACKAGESxCORES[xSTRANDS], a name of --machines, a directory with a topology tree, or a file
@@ -51,8 +51,7 @@ pub struct ForeseeArgs {
     )]
     bound: Vec<u32>,
 
-    /// A unit of the program's work takes lock NAME N times, as its own counters or its code tell; may be given more than
-    /// once
+    /// A unit of the program's work takes lock NAME N times, by its own counters or its code; may be given more than once
     #[arg(long, value_name = "NAME=N", value_parser = takes, conflicts_with = "model")]
     takes: Vec<(String, f64)>,
 
@@ -112,9 +111,9 @@ pub struct ForeseeArgs {
     rows: TableArgs,
 
     /// The recording: a directory made by `ncpu run --record`; several of the same program at different CPU counts make
-    /// one model. Beside it, recordings of `ncpu crosscalls` tell the program's shootdowns, of `ncpu scale --peel` what takes
-    /// more CPU time on more CPUs, of `ncpu lines` which words share lines, of `ncpu counters -e syscalls:sys_enter_…` how
-    /// often calls take locks of the kernel, of `ncpu bench core-to-core` its machine's line transfers
+    /// one model. Recordings beside it add to the model: `ncpu crosscalls` the program's shootdowns, `ncpu scale --peel` the
+    /// growth of CPU time with CPUs, `ncpu lines` the words that share lines, `ncpu counters -e syscalls:sys_enter_…` the
+    /// calls that take locks of the kernel, `ncpu bench core-to-core` the line transfers of its machine
     recording: Vec<PathBuf>,
 }
 

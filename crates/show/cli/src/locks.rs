@@ -55,7 +55,7 @@ pub struct LocksArgs {
 
     /// Read lockstat output of Solaris, illumos, FreeBSD or NetBSD from FILE (- is standard input) instead, and print
     /// lockutil's table
-    #[arg(long, value_name = "FILE", requires = "ncpu", conflicts_with_all = ["pid", "cgroup", "all", "seconds", "command"])]
+    #[arg(long, value_name = "FILE", requires = "ncpu", conflicts_with_all = ["pid", "cgroup", "all", "seconds", "command", "record"])]
     import: Option<PathBuf>,
 
     /// CPUs of the machine the imported file comes from

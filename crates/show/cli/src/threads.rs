@@ -21,7 +21,7 @@ use crate::subject::interval;
 use crate::table_args::TableArgs;
 use crate::target::{TargetArgs, pidfd};
 
-/// Show what each thread's time went to: microstates as prstat -mL, exact, not sampled
+/// Show the microstates of each thread, as prstat -mL does: exact within the budget of --probes
 #[derive(Args, Debug)]
 pub struct ThreadsArgs {
     #[command(flatten)]

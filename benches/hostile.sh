@@ -3,12 +3,12 @@
 # how quickly it stops. The files are made by tests/hostile/make.py; each kind is run by the user nobody, over and over.
 # usage: benches/hostile.sh [MINUTES]      needs root
 # NCPU is the program, STEP the seconds between lines (10), NICE the niceness of what is hostile (5), CGROUP a control group for it,
-# KINDS how many kinds there are, chosen at random (all).
+# KINDS how many kinds there are, chosen at random (all); the same ones again for the same SEED.
 # Fails where an interval is missed, the observer takes more than MOST megabytes (120), or it needs more than 2 s to stop. Tells also
 # what its reader and the program that answers requests (ncpu-serve) take, and how long the layers take to be answered at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-minutes=${1:-30} step=${STEP:-10} most=${MOST:-120} nice=${NICE:-5}
+minutes=${1:-30} seed=${SEED:-$RANDOM} step=${STEP:-10} most=${MOST:-120} nice=${NICE:-5}
 ncpu=$(realpath "${NCPU:-target/release/ncpu}")
 [ -x "$ncpu" ] || { echo "build first: cargo build --release" >&2; exit 1; }
 [ "$(id -u)" = 0 ] || { echo "needs root" >&2; exit 1; }
@@ -144,8 +144,8 @@ done
 kind "${nobody[@]}" "$dir/storms" servers 10 "$f"/servers/*/postgres
 # Programs that come and go.
 kind "${nobody[@]}" bash -c 'for i in {1..50}; do /bin/true; done; sleep 1'
-while read -r chosen; do eval "again $chosen"; done < <(shuf -n "${KINDS:-$kinds}" "$dir/kinds")
-echo "${KINDS:-$kinds} of $kinds kinds at once"
+while read -r chosen; do eval "again $chosen"; done < <(shuf -n "${KINDS:-$kinds}" --random-source=<(yes "$seed") "$dir/kinds")
+echo "${KINDS:-$kinds} of $kinds kinds at once (SEED=$seed)"
 
 metric() { get metrics | awk -v name="ncpu_$1_total" '$1 == name { print int($2) }'; }
 resident() { awk '$1 == "VmRSS:" { kb = $2 } END { print int(kb / 1024) }' "/proc/$1/status" 2> /dev/null || echo 0; }

@@ -213,15 +213,24 @@ pub(super) fn is_java_sleep(frame: &str) -> bool {
 
 /// Whether a function is of a runtime's own threads, or of workers without work.
 pub(super) fn keeps_house(frame: &str) -> bool {
-    begins_with(
-        frame,
-        &["runtime.sysmon", "runtime.stopm", "runtime.findRunnable", "WatcherThread::", "VMThread::"],
-    )
+    const OWN: [&str; 9] = [
+        "runtime.sysmon",
+        "runtime.stopm",
+        "runtime.findRunnable",
+        "WatcherThread::",
+        "VMThread::",
+        // HotSpot's collectors, before Java 19 and since.
+        "WorkGang::",
+        "GangWorker::",
+        "WorkerThreads::",
+        "ConcurrentGCThread::",
+    ];
+    begins_with(frame, &OWN)
 }
 
 /// Whether a function is of a library by which threads wait.
 pub(super) fn waits(frame: &str) -> bool {
-    const PATHS: [&str; 22] = [
+    const PATHS: [&str; 23] = [
         "std::sync::condvar",
         "std::sync::poison::condvar",
         "std::sync::nonpoison::condvar",
@@ -238,6 +247,7 @@ pub(super) fn waits(frame: &str) -> bool {
         "PlatformEvent::",
         "os::PlatformEvent::",
         "PlatformWaitImpl",
+        "PosixSemaphore::",
         "Parker::",
         "Unsafe_Park",
         "java.lang.Object.wait",

@@ -478,7 +478,9 @@ fn pools(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         let semaphore = t.lock.get(row).is_some_and(|lock| lock.starts_with("semaphore set"));
         // One that sleeps for a time waits for nobody.
         let sleeps = stack.split(';').any(is_java_sleep);
-        if ty == "lock" || semaphore || barrier || sleeps {
+        // Threads of a collector wait for one another.
+        let house = stack.split(';').any(libraries::keeps_house);
+        if ty == "lock" || semaphore || barrier || sleeps || house {
             continue;
         }
         let chain: Vec<&str> = stack.split(';').skip_while(|frame| waits(frame)).take(3).collect();
@@ -523,6 +525,10 @@ fn pools(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     let (threads, lived) = threads_of(view, top.process, &kind);
     let waiting = if lived > 0.0 { threads as f64 * top.block / lived } else { waiting }.min(threads as f64);
     let threads = threads.max(waiting.round() as usize);
+    // One thread has nobody of its kind that could give anything back.
+    if threads == 1 {
+        return None;
+    }
     let size = threads.saturating_sub(waiting.round() as usize);
     let place = top.chain.iter().map(|f| super::names::short(f)).collect::<Vec<_>>().join(" ← ");
     let from = top.chain.get(1).map_or(String::new(), |f| super::names::short(f));
@@ -722,5 +728,14 @@ mod tests {
             assert_eq!(group(thread), "worker", "{thread}");
         }
         assert_eq!(group("C1 CompilerThre"), "C1 CompilerThre");
+    }
+
+    #[test]
+    fn threads_of_a_collector_that_wait_for_one_another_are_no_pool() {
+        let stack =
+            "do_futex_wait;PosixSemaphore::wait;WorkGang::run_task;G1RemSet::merge_heap_roots;VMThread::run";
+        assert!(stack.split(';').any(libraries::keeps_house) && waits("PosixSemaphore::wait"));
+        let own = "do_futex_wait;PosixSemaphore::wait;Permits::take;App::query";
+        assert!(!own.split(';').any(libraries::keeps_house));
     }
 }

@@ -59,6 +59,25 @@ fn timers_of_ncpu_are_its_own_and_all_are_counted() {
     assert!(mine > 0.0 && mine <= seen.sum("cpu_time", "ncpu"), "{mine} s are ncpu's");
 }
 
+#[test]
+fn shootdowns_that_arrive_are_as_many_as_the_kernel_counts() {
+    let Some(_one) = allowed() else { return };
+    if !cfg!(target_arch = "x86_64") || std::thread::available_parallelism().expect("CPUs").get() < 2 {
+        return eprintln!("skipped: no CPU is told of flushes");
+    }
+    let seen = observe(&part("unmap"), |_| {});
+    assert_eq!(seen.ended.status, 0);
+    let note = note(std::process::id());
+    let arrived: f64 =
+        std::fs::read_to_string(&note).expect("what the program says").parse().expect("a number");
+    std::fs::remove_file(note).expect("it was written");
+    let is = |(t, r): &(&ncpu_table::Table, usize)| t.text(*r, "event") == Some("TLB shootdowns received");
+    let counted: f64 = seen.rows("events").filter(is).filter_map(|(t, r)| t.number(r, "count")).sum();
+    // A CPU in its idle loop may answer without an interrupt; other programs have their own before and after.
+    assert!(arrived > 1000.0, "{arrived}");
+    assert!(counted > 0.9 * arrived && counted < 1.2 * arrived, "{counted} of {arrived}");
+}
+
 mod quiet {
     use super::*;
 
@@ -101,8 +120,13 @@ mod parts {
 
     /// Interrupts of all CPUs' timers.
     fn timers() -> f64 {
+        vector("LOC:")
+    }
+
+    /// Interrupts of a kind, of all CPUs.
+    fn vector(name: &str) -> f64 {
         let text = std::fs::read_to_string("/proc/interrupts").expect("interrupts");
-        let line = text.lines().find_map(|line| line.trim_start().strip_prefix("LOC:")).expect("timers");
+        let line = text.lines().find_map(|line| line.trim_start().strip_prefix(name)).expect("the kind");
         line.split_whitespace().map_while(|word| word.parse::<f64>().ok()).sum()
     }
 
@@ -137,6 +161,30 @@ mod parts {
         let stood = (waited() - stood) / 1e9;
         let ns = |ns: u64| ns as f64 / 1e9;
         let said = format!("{used} {} {} {} {stood}", ns(last - begin), ns(gaps), ns(long));
+        std::fs::write(super::note(std::os::unix::process::parent_id()), said).expect("a file");
+    }
+
+    /// Two threads give pages back, of which each tells the other's CPU.
+    #[test]
+    #[ignore = "a part played under observation"]
+    fn unmap() {
+        let (begin, before) = (Instant::now(), vector("TLB:"));
+        let give_back = || {
+            let mut page = vec![0u8; 8192];
+            let at = page.as_mut_ptr().map_addr(|at| (at + 4095) & !4095);
+            while begin.elapsed() < Duration::from_secs(1) {
+                // SAFETY: a whole page of this vector, which nobody else looks at.
+                unsafe {
+                    at.write_volatile(1);
+                    assert_eq!(libc::madvise(at.cast(), 4096, libc::MADV_DONTNEED), 0);
+                }
+            }
+        };
+        std::thread::scope(|s| {
+            s.spawn(give_back);
+            s.spawn(give_back);
+        });
+        let said = (vector("TLB:") - before).to_string();
         std::fs::write(super::note(std::os::unix::process::parent_id()), said).expect("a file");
     }
 

@@ -342,11 +342,11 @@ int BPF_PROG(tlb_flush, int reason, unsigned long pages)
 	return 0;
 }
 
-/* A call that another CPU has asked for begins; `args` are its function and its data. */
+/* A call begins; `args` are its function and its data. Without data it is the asking CPU's own part, and nothing has arrived. */
 SEC("raw_tp")
 int call_begins(__u64 *args)
 {
-	struct cpu_slot *s = tlb_code && args[0] == tlb_code ? slot() : NULL;
+	struct cpu_slot *s = tlb_code && args[0] == tlb_code && args[1] ? slot() : NULL;
 
 	if (s)
 		shot_down(s);

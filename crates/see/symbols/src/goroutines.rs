@@ -30,6 +30,16 @@ const OF_SUDOG: usize = 13;
 const CHANNEL: std::ops::Range<usize> = 8..OF_SUDOG;
 /// No channel has more places.
 const MAX_PLACES: u64 = 1 << 32;
+/// `runtime.hchan` in words, from Go 1.23: its timer and the type of its elements.
+const OF_CHANNEL: usize = 6;
+const TIMER: usize = 4;
+const TYPE: usize = 5;
+/// `runtime.timer` in words: when it strikes, and its period behind. From Go 1.25 one word more lies before these, which is zero but in
+/// tests with a clock of their own.
+const OF_TIMER: usize = 5;
+const WHEN: usize = 2;
+/// The places in queues of a goroutine that selects, which are followed.
+const SELECTED: usize = 8;
 
 /// State of a goroutine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +63,8 @@ pub struct Goroutine {
     pub frames: Vec<u64>,
     /// How many places the channel has that it waits for, where it waits for one.
     pub places: Option<u64>,
+    /// Whether one of the channels that it waits for is that of a timer which strikes once.
+    pub timer: bool,
 }
 
 /// Where a Go program has the list of its goroutines. Nothing if it has no symbols, or is none.
@@ -98,8 +110,8 @@ fn together(memory: &Source, each: &[u64]) -> Option<(u64, Vec<u8>)> {
     Some((first, bytes))
 }
 
-/// The places of channels that goroutines wait for, by their stacks.
-type Known = HashMap<Vec<u64>, Option<u64>>;
+/// The places of channels that goroutines wait for, and whether a timer's is among them, by their stacks.
+type Known = HashMap<Vec<u64>, (Option<u64>, bool)>;
 
 fn goroutine(
     memory: &Source,
@@ -125,7 +137,7 @@ fn goroutine(
         (3, _) => GoState::Call,
         (_, reason) => GoState::Waits(reason),
     };
-    let mut found = Goroutine { state, frames: Vec::new(), places: None };
+    let mut found = Goroutine { state, frames: Vec::new(), places: None, timer: false };
     if matches!(state, GoState::Waits(_)) {
         let (end, [sp, pc, own]) = (word(STACK_END), [0, 1, 2].map(|i| word(SCHED + i)));
         let frame = FRAME.iter().map(|&i| word(i)).find(|frame| (sp..end).contains(frame))?;
@@ -135,9 +147,13 @@ fn goroutine(
         found.frames = frames(memory, sp, end, pc, frame)?;
         // The address of its place in a queue is behind its number and reason.
         let behind = STATUS[1] / 8 + 5;
-        let looks =
-            || g.as_chunks().0[behind..].iter().find_map(|w| places(memory, u64::from_le_bytes(*w), at));
-        found.places = *known.entry(found.frames.clone()).or_insert_with(looks);
+        let looks = || {
+            let mut all = g.as_chunks().0[behind..]
+                .iter()
+                .map(|w| queued(memory, u64::from_le_bytes(*w), at, SELECTED));
+            all.find(|queued| queued.0.is_some() || queued.1).unwrap_or_default()
+        };
+        (found.places, found.timer) = *known.entry(found.frames.clone()).or_insert_with(looks);
     }
     Some(found)
 }
@@ -165,16 +181,42 @@ fn frames(memory: &Source, sp: u64, end: u64, pc: u64, mut frame: u64) -> Option
     Some(out)
 }
 
-/// The places of the channel that a goroutine waits for, if this word of it is the address of its `runtime.sudog`.
-fn places(memory: &Source, sudog: u64, g: u64) -> Option<u64> {
+/// The places of the channel that a goroutine waits for, if this word of it is the address of its `runtime.sudog`, and whether a timer
+/// sends to that channel. A goroutine that selects has one for each of its channels, in a list: there the timer alone counts.
+fn queued(memory: &Source, sudog: u64, g: u64, most: usize) -> (Option<u64>, bool) {
+    let near = |word: u64| word >> 32 == g >> 32;
     // They lie in the same heap.
-    if sudog == g || !sudog.is_multiple_of(8) || sudog >> 32 != g >> 32 {
-        return None;
+    if sudog == g || !sudog.is_multiple_of(8) || !near(sudog) {
+        return (None, false);
     }
-    let found: [u64; OF_SUDOG] = words(memory, sudog)?;
-    let channel = found[CHANNEL].iter().find(|word| **word >> 32 == g >> 32)?;
-    let [held, places] = words(memory, *channel)?;
-    (found[0] == g && held <= places && places < MAX_PLACES).then_some(places)
+    let Some(found) = words::<OF_SUDOG>(memory, sudog).filter(|found| found[0] == g) else {
+        return (None, false);
+    };
+    let Some(first) = found[CHANNEL].iter().copied().find(|&word| near(word)) else { return (None, false) };
+    let Some(channel) = words::<OF_CHANNEL>(memory, first) else { return (None, false) };
+    if channel[0] != g {
+        let [held, places] = [channel[0], channel[1]];
+        let places = (held <= places && places < MAX_PLACES).then_some(places);
+        return (places, places.is_some() && strikes_once(memory, &channel));
+    }
+    // The next of the list lies before the channel.
+    let own = found[CHANNEL].iter().rev().copied().find(|&word| near(word) && word != first);
+    let timer = own
+        .and_then(|own| words::<OF_CHANNEL>(memory, own))
+        .is_some_and(|channel| channel[0] <= channel[1] && strikes_once(memory, &channel));
+    (None, timer || most > 0 && queued(memory, first, g, most - 1).1)
+}
+
+/// Whether a timer sends to a channel, and not again and again. Older versions of Go do not say: they have the type where the timer is.
+fn strikes_once(memory: &Source, channel: &[u64; OF_CHANNEL]) -> bool {
+    // Types lie with the program's data, below the heap.
+    let (timer, of) = (channel[TIMER], channel[TYPE]);
+    let is_known = of > 1 << 16 && timer != 0 && timer != of && timer.is_multiple_of(8);
+    is_known
+        && words::<OF_TIMER>(memory, timer).is_some_and(|timer| {
+            let when = if timer[WHEN] == 0 { WHEN + 1 } else { WHEN };
+            timer[when] != 0 && timer[when + 1] == 0
+        })
 }
 
 #[cfg(test)]
@@ -193,12 +235,24 @@ import "time"
 
 func take(places chan int) { places <- 1 }
 
+func await(timer <-chan time.Time) { <-timer }
+
 func main() {
 	places := make(chan int, 3)
 	for i := 0; i < 8; i++ {
 		go take(places)
 	}
 	go func() { time.Sleep(time.Hour) }()
+	go await(time.NewTimer(time.Hour).C)
+	go await(time.NewTicker(time.Hour).C)
+	for i := 0; i < 2; i++ {
+		go func() {
+			select {
+			case <-time.NewTimer(time.Hour).C:
+			case <-make(chan int):
+			}
+		}()
+	}
 	time.Sleep(300 * time.Millisecond)
 	print("ready\n")
 	select {}
@@ -231,6 +285,14 @@ func main() {
         let sends: Vec<_> = found.iter().filter(waits).collect();
         assert_eq!(sends.len(), 5, "{found:x?} {reasons:?}");
         assert!(sends.iter().all(|g| g.places == Some(3) && g.frames.len() >= 3), "{sends:x?}");
+        // Known since Go 1.23: of two that receive, one from a timer and one from a ticker, and of two that select.
+        let timers = |reason: &str| {
+            let of = found
+                .iter()
+                .filter(|g| matches!(g.state, GoState::Waits(r) if reasons[r as usize] == reason && g.timer));
+            of.count()
+        };
+        assert_eq!((timers("chan receive"), timers("select"), timers("chan send")), (1, 2, 0), "{found:x?}");
         assert!(of_all == all && some.len() <= 2 && found.len() as u64 <= all);
     }
 }

@@ -12,7 +12,7 @@ use blazesym::symbolize::{Input, Symbolizer};
 use ncpu_files::reader::{Source as File, Whose, Work, charge_names, may_name};
 
 use crate::debug_file::debug_file;
-use crate::demangle::shown;
+use crate::demangle::{demangle, shown};
 use crate::elf::Segments;
 use crate::go::Go;
 use crate::jit::Generated;
@@ -46,6 +46,8 @@ const MAX_TOLD: usize = 16;
 /// The most processes with cached functions made at run time, and the most such functions.
 const MAX_GENERATED: usize = 64;
 const MAX_FUNCTIONS: usize = 1 << 18;
+/// Functions inlined into one another that are named for a line, at most.
+const MAX_INLINED: usize = 12;
 /// Names of a stack from which on functions that were inlined are left out.
 const MAX_FRAMES: usize = 256;
 
@@ -115,6 +117,8 @@ pub struct SourceLine {
     pub path: PathBuf,
     /// Counted from 1; `None` for code of no line.
     pub line: Option<u32>,
+    /// The functions that the compiler put there in place of calls, innermost first, where debug information names them.
+    pub inlined: Vec<String>,
 }
 
 impl fmt::Display for SourceLine {
@@ -278,7 +282,7 @@ impl User {
         let address = program.segments.address(offset)?;
         let whose = program.source(maps, file).filter(File::may_read)?;
         if let Some((path, line)) = whose.parsed(|_| program.go.as_ref().and_then(|go| go.line(address))) {
-            return Some(SourceLine { path: path.into(), line: Some(line) });
+            return Some(SourceLine { path: path.into(), line: Some(line), inlined: Vec::new() });
         }
         if !dwarf {
             return None;
@@ -310,7 +314,9 @@ impl User {
             Some(inner) => inner.code_info.as_ref(),
             None => sym.code_info.as_deref(),
         }?;
-        Some(SourceLine { path: code.to_path().into_owned(), line: code.line })
+        let name = |name: &str| shown(demangle(name).unwrap_or_else(|| name.to_string()));
+        let inlined = sym.inlined.iter().rev().take(MAX_INLINED).map(|of| name(&of.name)).collect();
+        Some(SourceLine { path: code.to_path().into_owned(), line: code.line, inlined })
     }
 
     /// The symbols of a file; `None` if it is unreadable at the moment.

@@ -93,7 +93,8 @@ tables! {
     instructions {
         time "t": Float [Seconds Key], "end of the observation, since it began" since 9;
         function "function": Text, "the function" since 9;
-        inlined "inlined": Text, "the innermost function that the compiler put there in place of a call, of Go programs" since 9;
+        inlined "inlined": Text, "the innermost function that the compiler put there in place of a call: of Go programs, and where debug information names it" since 9;
+        around "around": Text, "the functions that this one was put into, in place of calls as well: innermost first, `←` between" since 9;
         file "file": Text, "program or library; null for code made at run time" since 9;
         address "address": Int, "its address in that file, or in memory" since 9;
         text "text": Text, "the instruction; null where its code could not be read again" since 9;
@@ -196,7 +197,7 @@ tables! {
     goroutines {
         process "process": Text, "name of the process" since 9;
         pid "pid": Int, "the process" since 9;
-        state "state": Text, "runnable, running, in a system call, or what it waits for, in the runtime's words; looked at: how often, and the time that the other rows stand for" since 9;
+        state "state": Text, "runnable, running, in a system call, or what it waits for, in the runtime's words; timer: a channel that a timer sends to once; looked at: how often, and the time that the other rows stand for" since 9;
         stack "stack": Text, "where it waits: callers first; empty where it does not" since 9;
         places "places": Int, "places of the channel that it waits for; null where it waits for none" since 9;
         count "count": Int [None Count], "how many were seen" since 9;

@@ -28,8 +28,11 @@ const GOROUTINES: u64 = 32;
 /// Places kept for an interval; others are not told.
 const MAX_PLACES: usize = 1024;
 
-/// Process, state, where, and places of the channel.
-type Key = (u32, GoState, Vec<u64>, Option<u64>);
+/// Process, state, where, and the channel's places and whether a timer sends to it.
+type Key = (u32, GoState, Vec<u64>, (Option<u64>, bool));
+
+/// The state of goroutines that wait for a timer's channel.
+const TIMER: &str = "timer";
 
 /// Looks at a process.
 struct Looks {
@@ -98,7 +101,7 @@ impl Goroutines {
             looks.count += 1;
             looks.seconds += seconds;
             for g in found {
-                let key = (pid, g.state, g.frames, g.places);
+                let key = (pid, g.state, g.frames, (g.places, g.timer));
                 if self.seen.len() < MAX_PLACES || self.seen.contains_key(&key) {
                     let (count, number) = self.seen.entry(key).or_default();
                     *count += 1;
@@ -114,13 +117,14 @@ impl Goroutines {
     pub fn table(&mut self, t: f64, locks: &UserLocks, symbols: &mut Symbols, processes: &Names) -> Table {
         type Row = (u32, String, String, Option<u64>);
         let mut sums: HashMap<Row, (u64, f64)> = HashMap::new();
-        for ((pid, state, frames, places), (count, number)) in std::mem::take(&mut self.seen) {
+        for ((pid, state, frames, (places, timer)), (count, number)) in std::mem::take(&mut self.seen) {
             let Some(looks) = self.looks.get(&pid).filter(|looks| looks.count > 0) else { continue };
             let seconds = number / looks.seconds * (t - looks.since);
             let state = match state {
                 GoState::Runnable => "runnable",
                 GoState::Running => "running",
                 GoState::Call => "in a system call",
+                GoState::Waits(_) if timer => TIMER,
                 GoState::Waits(reason) => {
                     let reasons = locks.go_wait_reasons(pid).unwrap_or(&[]);
                     reasons.get(usize::from(reason)).map_or("unknown", String::as_str)

@@ -109,6 +109,8 @@ pub struct Claim {
     pub dear: f64,
     /// Thread-seconds waited.
     pub waited: Option<f64>,
+    /// Thread-seconds of the lives of the threads that wait, at least; 0 where it is not known which these are.
+    pub lives: f64,
     /// Relative error of the seconds beside that of the samples: of a part that was estimated.
     pub doubt: f64,
     /// Lines of evidence: a label of at most ten characters, and the text.
@@ -128,6 +130,7 @@ impl Claim {
             asks: Vec::new(),
             dear: 0.0,
             waited: None,
+            lives: 0.0,
             doubt: 0.0,
             lines: Vec::new(),
         }

@@ -26,6 +26,15 @@ const LOOKED: &str = "looked at";
 /// Sightings of waiting goroutines from which their number is known.
 const SEEN: u64 = 30;
 
+/// The part of the capacity that idles where a program could do more; goroutines that wait for time then, and sightings of them.
+const IDLE: f64 = 0.3;
+const ONE: f64 = 0.6;
+const FEW: u64 = 10;
+
+/// States in which goroutines wait for time to pass below a function that limits them. Programs that are built as for Go 1.22 have timers'
+/// channels like any other.
+const TIMED: [&str; 4] = ["timer", "sleep", "chan receive", "select"];
+
 /// Functions of libraries that wait for a place in a pool, or for a weight.
 const POOLS: [&str; 7] = [
     "database/sql.(*DB).conn",
@@ -69,7 +78,10 @@ impl<'a> Seen<'a> {
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let left = view.idle() + view.seconds(Layer::Others);
     match goroutines::Reader::open(view.context.recording) {
-        Ok(Some(t)) if left >= LEFT * view.capacity() => claim(view, &seen(&t)).into_iter().collect(),
+        Ok(Some(t)) if left >= LEFT * view.capacity() => {
+            let seen = seen(&t);
+            claim(view, &seen).into_iter().chain(timed(view, &seen)).collect()
+        }
         _ => Vec::new(),
     }
 }
@@ -106,7 +118,7 @@ fn claim(view: &View<'_>, seen: &[Seen<'_>]) -> Option<Claim> {
     for g in seen {
         let pool = g.chain.iter().copied().find(|f| is_pool(f));
         let site = match (pool, g.state) {
-            (Some(pool), "select" | "chan receive" | "chan send") => pool,
+            (Some(pool), "select" | "chan receive" | "chan send" | "timer") => pool,
             (None, "chan receive" | "chan send") => match g.chain.first() {
                 Some(site) => site,
                 None => continue,
@@ -153,6 +165,7 @@ fn claim(view: &View<'_>, seen: &[Seen<'_>]) -> Option<Claim> {
         .with("what", what);
     claim.key = format!("goroutines {site}");
     claim.waited = Some(seconds(&waits));
+    claim.lives = all.max(waiting) * view.elapsed();
     let part = (waiting / all.max(waiting)).min(1.0);
     for layer in [Layer::Serial, Layer::Idle, Layer::LockOrSerial] {
         claim.ask(Source::Layer(layer), part * view.beside_stacks(layer), "CPUs idle for it");
@@ -163,6 +176,52 @@ fn claim(view: &View<'_>, seen: &[Seen<'_>]) -> Option<Claim> {
         }
     }
     let chain: Vec<String> = longest(&waits)?.chain.iter().take(3).map(|f| short(f)).collect();
+    claim.line("waits in", chain.join(" ← "));
+    Some(claim)
+}
+
+/// Goroutines that wait for time to pass in a function that limits how much is done, by its name: most of their kind, while CPUs idle.
+fn timed(view: &View<'_>, seen: &[Seen<'_>]) -> Option<Claim> {
+    if view.idle() < IDLE * view.capacity() {
+        return None;
+    }
+    let mut covered: BTreeMap<&str, f64> = BTreeMap::new();
+    for g in seen.iter().filter(|g| g.state == LOOKED) {
+        *covered.entry(g.process).or_default() += g.seconds;
+    }
+    let limits = |f: &&str| view.entry(When::GoroutinesTimed, f).is_some();
+    let mut sites: BTreeMap<(&str, &str), Vec<&Seen<'_>>> = BTreeMap::new();
+    for g in seen.iter().filter(|g| TIMED.contains(&g.state)) {
+        if let Some(site) = g.chain.iter().copied().find(limits) {
+            sites.entry((g.process, site)).or_default().push(g);
+        }
+    }
+    let seconds = |of: &[&Seen<'_>]| of.iter().map(|g| g.seconds).sum::<f64>();
+    let ((process, site), waits) =
+        sites.into_iter().max_by(|a, b| seconds(&a.1).total_cmp(&seconds(&b.1)))?;
+    let elapsed = covered.get(process).copied().filter(|time| *time > 0.0)?;
+    let roots: HashSet<_> = waits.iter().filter_map(|g| g.root()).collect();
+    let kind = seen.iter().filter(|g| g.process == process && g.root().is_some_and(|r| roots.contains(r)));
+    let all = kind.map(|g| g.seconds).sum::<f64>() / elapsed;
+    let waiting = seconds(&waits) / elapsed;
+    if waiting < ONE || waiting < MOST * all || waits.iter().map(|g| g.count).sum::<u64>() < FEW {
+        return None;
+    }
+    let from = caller(&waits, site).map_or_else(String::new, |c| format!(", called by {}", short(c)));
+    let mut claim = Claim::new(Kind::Limit, [When::GoroutinesTimed], site)
+        .with("site", short(site))
+        .with("from", from)
+        .with("process", process)
+        .with("waiting", format!("{waiting:.0}"))
+        .with("goroutines", format!("{:.0}", all.max(waiting)));
+    claim.key = format!("goroutines timed {site}");
+    claim.waited = Some(seconds(&waits));
+    claim.lives = all.max(waiting) * elapsed;
+    let part = (waiting / all.max(waiting)).min(1.0);
+    for layer in [Layer::Serial, Layer::Idle] {
+        claim.ask(Source::Layer(layer), part * view.beside_stacks(layer), "CPUs idle until time is up");
+    }
+    let chain: Vec<String> = longest(&waits)?.chain.iter().take(4).map(|f| short(f)).collect();
     claim.line("waits in", chain.join(" ← "));
     Some(claim)
 }

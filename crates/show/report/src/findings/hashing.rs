@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
+use ncpu_schema::SampleClass;
+
 use super::claim::{Claim, Kind, Source};
+use super::inlined::Inlined;
 use super::places::{Most, Place};
 use super::view::View;
 use crate::causes::When;
@@ -30,25 +33,35 @@ fn hashes(frame: &str) -> bool {
 
 #[derive(Default)]
 struct Hashed {
-    samples: Vec<usize>,
+    /// With the part of each that is hashing.
+    samples: Vec<(usize, f64)>,
     sip: f64,
     places: Most,
 }
 
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let mut of: HashMap<&str, Hashed> = HashMap::new();
+    let inlined = Inlined::new(view, |frame| hashes(frame).then_some(is_sip(frame)));
     for (at, sample) in view.samples.iter().enumerate() {
         if !sample.user.iter().any(|frame| hashes(frame)) {
+            // Hashing that the compiler put into the map's functions and their callers.
+            let leaf = sample.user.first().filter(|_| sample.class == SampleClass::User);
+            for &(sip, part) in leaf.and_then(|leaf| inlined.parts.get(leaf)).into_iter().flatten() {
+                let hashed = of.entry(sample.process).or_default();
+                hashed.samples.push((at, part));
+                hashed.sip += if sip { part * sample.seconds } else { 0.0 };
+                hashed.places.add(&Place::of(sample, "").words(), part * sample.seconds);
+            }
             continue;
         }
         let hashed = of.entry(sample.process).or_default();
-        hashed.samples.push(at);
+        hashed.samples.push((at, 1.0));
         hashed.sip += if sample.user.iter().any(|frame| is_sip(frame)) { sample.seconds } else { 0.0 };
         hashed.places.add(&Place::beyond(&sample.user, hashes).words(), sample.seconds);
     }
     let mut claims = Vec::new();
     for (process, hashed) in of {
-        let seconds = view.sample_seconds(&hashed.samples);
+        let seconds: f64 = hashed.samples.iter().map(|&(at, part)| part * view.samples[at].seconds).sum();
         if seconds < OF_PROCESS * view.on_cpu(process)
             || seconds < LEAST * view.capacity()
             || hashed.sip < SEEN * seconds
@@ -59,8 +72,8 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
         let mut claim =
             Claim::new(Kind::Runtime, [When::SipHash], process).with("process", process).with("place", place);
         claim.key = format!("SipHash {process}");
-        for at in hashed.samples {
-            claim.ask(Source::Sample(at), view.samples[at].seconds, "hashing keys");
+        for (at, part) in hashed.samples {
+            claim.ask(Source::Sample(at), part * view.samples[at].seconds, "hashing keys");
         }
         claim.line("called in", words);
         claims.push(claim);

@@ -70,6 +70,28 @@ pub(super) fn is_allocator(frame: &str) -> bool {
         || ["__rust_", "__rdl_", "__rg_"].iter().any(|shim| last.starts_with(shim))
 }
 
+/// Whether a function gives memory back to the C library's allocator, or Rust's.
+pub(super) fn gives_memory_back(frame: &str) -> bool {
+    const NAMES: [&str; 10] = [
+        "free",
+        "cfree",
+        "int_free",
+        "int_free_chunk",
+        "int_free_maybe_consolidate",
+        "int_free_merge_chunk",
+        "tcache_put",
+        "systrim",
+        "munmap_chunk",
+        "heap_trim",
+    ];
+    let name = c_name(frame).split(['.', '(']).next().unwrap_or(frame);
+    let name = name.strip_prefix("libc_").unwrap_or(name);
+    let last = frame.rsplit("::").next().unwrap_or(frame);
+    NAMES.contains(&name)
+        || begins_with(frame, &["operator delete"])
+        || ["__rust_dealloc", "__rdl_dealloc", "__rg_dealloc"].contains(&last)
+}
+
 /// Whether a function takes, gives back or waits for a lock, as a library's.
 pub(super) fn is_lock_function(frame: &str) -> bool {
     // Names that POSIX and glibc reserve.
@@ -213,8 +235,9 @@ pub(super) fn is_java_sleep(frame: &str) -> bool {
 
 /// Whether a function is of a runtime's own threads, or of workers without work.
 pub(super) fn keeps_house(frame: &str) -> bool {
-    const OWN: [&str; 9] = [
+    const OWN: [&str; 11] = [
         "runtime.sysmon",
+        "runtime.templateThread",
         "runtime.stopm",
         "runtime.findRunnable",
         "WatcherThread::",
@@ -224,6 +247,8 @@ pub(super) fn keeps_house(frame: &str) -> bool {
         "GangWorker::",
         "WorkerThreads::",
         "ConcurrentGCThread::",
+        // Of Java 25: they load what was archived, at the start.
+        "ArchiveWorker",
     ];
     begins_with(frame, &OWN)
 }
@@ -316,8 +341,18 @@ mod tests {
             assert!(is_allocator(frame) && !is_c_allocator(frame), "{frame}");
         }
         for frame in ["free_list_walk", "app::malloc_stats", "print_allocations", "freeze", "int_free_list"] {
-            assert!(!is_allocator(frame), "{frame}");
+            assert!(!is_allocator(frame) && !gives_memory_back(frame), "{frame}");
         }
+        for frame in [
+            "cfree@GLIBC_2.2.5",
+            "__libc_free",
+            "_int_free.part.0",
+            "operator delete(void*)",
+            "__rustc[5224e6b81cd82a8f]::__rust_dealloc",
+        ] {
+            assert!(gives_memory_back(frame), "{frame}");
+        }
+        assert!(!gives_memory_back("__libc_malloc") && !gives_memory_back("__rustc::__rust_alloc"));
     }
 
     #[test]

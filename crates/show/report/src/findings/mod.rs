@@ -13,12 +13,15 @@ mod calls;
 mod checks;
 mod claim;
 mod connections;
+mod dead_rows;
 mod devices;
 mod event_loops;
 mod expired;
+mod gain;
 mod goroutines;
 mod hashing;
 mod hot;
+mod inlined;
 mod kernel_locks;
 mod late;
 mod ledger;
@@ -47,6 +50,7 @@ mod teams;
 #[cfg(test)]
 mod tests;
 mod text;
+mod time_limits;
 mod tracers;
 mod type_walks;
 mod uneven;
@@ -67,6 +71,7 @@ use crate::thread_time::ThreadTime;
 use crate::wrap::middle;
 pub use claim::Kind;
 use claim::{Claim, Source};
+use gain::Gains;
 use ledger::{Given, Ledger};
 pub use names::short;
 pub use text::render;
@@ -76,7 +81,7 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 30] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 32] = [
     tracers::claims,
     pools::claims,
     begun::claims,
@@ -98,9 +103,11 @@ const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 30] = [
     memory::claims,
     limits::claims,
     waiting::claims,
+    time_limits::claims,
     late::claims,
     unoptimized::claims,
     scans::claims,
+    dead_rows::claims,
     event_loops::claims,
     goroutines::claims,
     sorts::claims,
@@ -250,10 +257,11 @@ impl Findings {
         ranked.sort_by(|a, b| {
             (b.0, b.1.asked()).partial_cmp(&(a.0, a.1.asked())).unwrap_or(std::cmp::Ordering::Equal)
         });
+        let gains = Gains::new(view);
         let mut all: Vec<Finding> = Vec::new();
         for (_, claim) in ranked {
             let given = ledger.give(&claim);
-            all.extend(finding(view, claim, given, book));
+            all.extend(finding(&gains, claim, given, book));
         }
         all.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         // That a program runs one thread at a time says less than what that thread does.
@@ -349,7 +357,8 @@ impl Findings {
 }
 
 /// What a claim is with what it was given.
-fn finding(view: &View<'_>, claim: Claim, given: Vec<Given>, book: &Causes) -> Option<Finding> {
+fn finding(gains: &Gains<'_, '_>, claim: Claim, given: Vec<Given>, book: &Causes) -> Option<Finding> {
+    let view = gains.view();
     let entry = book.finding(&claim.when, &claim.subject)?;
     // The sum of nothing is a negative zero.
     let seconds: f64 = given.iter().map(|part| part.seconds).sum::<f64>() + 0.0;
@@ -362,16 +371,7 @@ fn finding(view: &View<'_>, claim: Claim, given: Vec<Given>, book: &Causes) -> O
     fields.push(("seconds", figure(seconds)));
     fields.push(("waited", figure(claim.waited.unwrap_or(0.0))));
     let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, &**value)).collect();
-    // CPUs that others have do no more of the program's work without it.
-    let others: f64 =
-        [Layer::Others, Layer::Ncpu, Layer::Steal].map(|layer| view.seconds(layer)).iter().sum();
-    let own = (capacity - others).max(0.02 * capacity);
-    let removed = |seconds: f64| 1.0 / (1.0 - seconds / own).max(0.02);
-    let beside = serial::idles_beside(view, &claim) * (seconds / asked.max(f64::MIN_POSITIVE)).min(1.0);
-    let gain = (
-        removed((seconds + beside) * (1.0 - error / seconds.max(f64::MIN_POSITIVE)).max(0.0)),
-        removed((seconds + error + claim.dear + beside).min(own)),
-    );
+    let gain = gains.of(&claim, seconds, error);
     Some(Finding {
         id: entry.id.clone(),
         kind: claim.kind,

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use ncpu_schema::{Layer, SampleClass, threads};
 
 use super::claim::{Claim, Kind, Source};
+use super::inlined::Inlined;
 use super::libraries::{c_name, is_allocator, is_c_allocator};
 use super::places::{Most, Place, is_library, is_line};
 use super::view::{Sampled, Slept, View};
@@ -392,6 +393,9 @@ fn is_cxx_library(frame: &str) -> bool {
     is_library(frame) && frame.contains("::")
 }
 
+/// A sample of a function that an entry names, the part of it, and the function's name where it was inlined.
+type Known<'a> = (usize, f64, Option<&'a str>);
+
 /// Functions that entries name, where most of the program's time on CPU is in them.
 fn functions(view: &View<'_>, when: When, looks: Looks) -> Vec<Claim> {
     // A stack that breaks off says nothing of who called, and one of compiled code alone whose names are not known nothing at all.
@@ -401,7 +405,9 @@ fn functions(view: &View<'_>, when: When, looks: Looks) -> Vec<Claim> {
     };
     // Compilers of a runtime work while the program is young.
     let all: f64 = view.samples.iter().filter(|s| !compiles(s)).filter(whole).map(|s| s.seconds).sum();
-    let mut of: HashMap<&str, Vec<usize>> = HashMap::new();
+    let named = |frame| view.entry(when, frame).map(|entry| (entry, frame));
+    let inlined = Inlined::new(view, named);
+    let mut of: HashMap<&str, Vec<Known<'_>>> = HashMap::new();
     for (at, sample) in view.samples.iter().enumerate() {
         // A function that an entry names may call one of another entry: each has what it asks for.
         let known: Vec<Option<&str>> = looks(sample).iter().map(|frame| view.entry(when, frame)).collect();
@@ -414,11 +420,19 @@ fn functions(view: &View<'_>, when: When, looks: Looks) -> Vec<Claim> {
         });
         entries.sort_unstable();
         entries.dedup();
-        entries.into_iter().for_each(|entry| of.entry(entry).or_default().push(at));
+        // Functions that were put into the innermost one.
+        let leaf = looks(sample).first().filter(|_| sample.class == SampleClass::User);
+        for &((entry, function), part) in leaf.and_then(|leaf| inlined.parts.get(leaf)).into_iter().flatten()
+        {
+            if !entries.contains(&entry) {
+                of.entry(entry).or_default().push((at, part, Some(function)));
+            }
+        }
+        entries.into_iter().for_each(|entry| of.entry(entry).or_default().push((at, 1.0, None)));
     }
     let mut claims = Vec::new();
     for (entry, samples) in of {
-        let seconds = view.sample_seconds(&samples);
+        let seconds: f64 = samples.iter().map(|&(at, part, _)| part * view.samples[at].seconds).sum();
         let known = if view.context.causes.rank(entry) >= PARTICULAR { KNOWN_PARTICULAR } else { KNOWN };
         // Of the CPUs that other programs left it.
         let left = view.capacity() - view.seconds(Layer::Others);
@@ -426,16 +440,17 @@ fn functions(view: &View<'_>, when: When, looks: Looks) -> Vec<Claim> {
             continue;
         }
         let (mut functions, mut lines, mut processes) = (Most::default(), Most::default(), Most::default());
-        for &at in &samples {
+        for &(at, part, inlined) in &samples {
             let sample = &view.samples[at];
-            processes.add(sample.process, sample.seconds);
+            let seconds = part * sample.seconds;
+            processes.add(sample.process, seconds);
             let known = |frame: &str| view.entry(when, frame) == Some(entry);
             // The outermost is what the program called.
-            let called = looks(sample).iter().rfind(|frame| known(frame)).copied();
-            functions.add(called.unwrap_or(""), sample.seconds);
+            let called = inlined.or_else(|| looks(sample).iter().rfind(|frame| known(frame)).copied());
+            functions.add(called.unwrap_or(""), seconds);
             // Threads of Go that look for work have no caller of the program's.
             if !sample.user.iter().all(|frame| known(frame) || frame.starts_with("runtime.")) {
-                lines.add(&Place::beyond(&sample.user, known).words(), sample.seconds);
+                lines.add(&Place::beyond(&sample.user, known).words(), seconds);
             }
         }
         let Some((function, _)) = functions.top() else { continue };
@@ -447,8 +462,8 @@ fn functions(view: &View<'_>, when: When, looks: Looks) -> Vec<Claim> {
             .with("process", process)
             .with("place", line);
         claim.key = format!("function {function}");
-        for &at in &samples {
-            claim.ask(Source::Sample(at), view.samples[at].seconds, "in the function");
+        for &(at, part, _) in &samples {
+            claim.ask(Source::Sample(at), part * view.samples[at].seconds, "in the function");
         }
         claim.line("called in", place);
         claims.push(claim);

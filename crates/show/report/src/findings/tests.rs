@@ -7,7 +7,7 @@ use crate::fixtures::table;
 use crate::onion::Onion;
 
 /// Two CPUs for ten seconds, of which the program ran 16 CPU-seconds, and other programs and idle CPUs had the rest.
-fn recording(others: f64, tables: Vec<Table>) -> Recording {
+pub(super) fn recording(others: f64, tables: Vec<Table>) -> Recording {
     observed(8.0, others, tables)
 }
 
@@ -27,7 +27,7 @@ fn observed(ran: f64, others: f64, tables: Vec<Table>) -> Recording {
 }
 
 /// A stack on CPU: class and frames, outermost first; samples.
-fn stacks(of: &[(&str, &str, f64)]) -> Vec<Table> {
+pub(super) fn stacks(of: &[(&str, &str, f64)]) -> Vec<Table> {
     let process = "stamps";
     let texts: Vec<[&str; 6]> =
         of.iter().map(|(class, stack, _)| ["on-cpu", "target", class, process, process, stack]).collect();

@@ -261,13 +261,13 @@ pub(crate) fn made_of(found: &Finding) -> Vec<String> {
     large.map(|(what, seconds)| format!("{what} {}", figure(*seconds))).collect()
 }
 
-/// An upper end from which on it says nothing: all that the program does may be done with the lock.
+/// The upper end over the lower from which on the upper one says nothing: all that the program does may be done with the lock.
 const OPEN: f64 = 5.0;
 
 /// `x1.4–1.8`, one figure where both are the same, and no upper end where it says nothing.
 pub(crate) fn gain((low, high): (f64, f64)) -> String {
     let figure = |gain: f64| if gain >= 9.95 { format!("{gain:.0}") } else { format!("{gain:.1}") };
-    if high >= OPEN && low < OPEN {
+    if high >= OPEN * low {
         return format!("x{} or more", figure(low));
     }
     match (figure(low), figure(high)) {

@@ -28,6 +28,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let known = !claims.is_empty();
     claims.extend(fixed_sleeps(view, slept).into_iter().filter(|_| !known));
     claims.extend(sleeps_in(view, slept));
+    claims.extend(waits_in(view, slept));
     claims.extend(requests(view, slept));
     claims.extend(frequent_sleeps(view));
     claims.extend(timer_reads(view, slept));
@@ -318,6 +319,50 @@ fn sleeps_in(view: &View<'_>, slept: &[Slept<'_>]) -> Vec<Claim> {
     claims
 }
 
+/// The mean length from which waits below a library's function are long.
+const LONG: f64 = 0.02;
+
+/// Long waits below functions that are called for an answer of their own: of name servers.
+fn waits_in(view: &View<'_>, slept: &[Slept<'_>]) -> Vec<Claim> {
+    let within = |f: &str| view.entry(When::WaitsIn, f).is_some();
+    let mut of: HashMap<(&str, &str), Vec<&Slept<'_>>> = HashMap::new();
+    for s in slept.iter().filter(|s| s.wait != "run queue") {
+        let entry = s.user.iter().find_map(|f| view.entry(When::WaitsIn, f));
+        of.entry((s.process, entry.unwrap_or(""))).or_default().push(s);
+    }
+    of.retain(|(_, entry), _| !entry.is_empty());
+    let mut claims = Vec::new();
+    for ((process, _), waits) in of {
+        let (seconds, count): (f64, f64) =
+            (waits.iter().map(|s| s.seconds).sum(), waits.iter().map(|s| s.count).sum());
+        if seconds < LEAST * view.elapsed() || seconds < LONG * count || count < 3.0 {
+            continue;
+        }
+        let (mut places, mut functions) = (Most::default(), Most::default());
+        for s in waits {
+            places.add(&Place::beyond(&s.user, within).words(), s.seconds);
+            functions.add(s.user.iter().find(|f| within(f)).unwrap_or(&""), s.seconds);
+        }
+        let function = functions.top().map_or_else(String::new, |(f, _)| f);
+        let (words, place) = places.place(process);
+        let each = length(seconds / count);
+        let mut claim = Claim::new(Kind::Peer, [When::WaitsIn], function.clone())
+            .with("function", super::names::short(&function))
+            .with("process", process)
+            .with("place", place.clone())
+            .with("each", each.clone())
+            .with("rate", grouped(count / view.elapsed()));
+        claim.key = format!("waits in {function} {place}");
+        claim.waited = Some(seconds);
+        claim.lives = (seconds / view.elapsed()).ceil() * view.elapsed();
+        idle(view, &mut claim, seconds / view.elapsed(), "CPUs idle for answers");
+        claim.line("called in", words);
+        claim.line("waits", format!("{} of {each} each", grouped(count)));
+        claims.push(claim);
+    }
+    claims
+}
+
 /// How often the threads of a process slept for a time, and for how many seconds.
 pub(super) fn sleeps_of(view: &View<'_>, process: &str) -> Option<(f64, f64)> {
     let t = sleepers::Reader::open(view.context.recording).ok()??;
@@ -540,6 +585,7 @@ fn pools(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         .with("size", size.to_string());
     claim.key = format!("pool {}", top.chain[0]);
     claim.waited = Some(top.block);
+    claim.lives = lived;
     idle(view, &mut claim, waiting / threads.max(1) as f64, "CPUs idle for it");
     claim.line("waits in", place);
     claim.line("waits", format!("{} of {} each", grouped(top.count), length(top.block / top.count.max(1.0))));

@@ -75,7 +75,15 @@ impl UserCode {
             let named =
                 in_process.filter(|&target| !within(target)).and_then(|target| symbols.at(tgid, target));
             let source = symbols.source_line(tgid, here, self.source_lines);
-            let source = source.map(|line| match line.line {
+            // Go's programs name them themselves.
+            let of_go = names.split_last().map_or(&[][..], |(_, inlined)| inlined);
+            let of_lines = source.as_ref().map_or(&[][..], |line| &line.inlined);
+            let inlined: Vec<&str> = match of_go.is_empty() {
+                true => of_lines.iter().map(String::as_str).collect(),
+                false => of_go.iter().map(|name| &**name).collect(),
+            };
+            let around = inlined.get(1..).filter(|around| !around.is_empty()).map(|names| names.join(" ← "));
+            let source = source.as_ref().map(|line| match line.line {
                 Some(number) => format!("{}:{number}", line.path.display()),
                 None => line.path.display().to_string(),
             });
@@ -90,7 +98,8 @@ impl UserCode {
                 rows.push(instructions::Row {
                     time: Some(t),
                     function: Some(&**name).into(),
-                    inlined: names.first().filter(|_| names.len() > 1).map(|name| &**name).into(),
+                    inlined: inlined.first().copied().into(),
+                    around: around.as_deref().into(),
                     file: file.as_deref().into(),
                     address: Some(in_file),
                     text: text.as_deref().into(),

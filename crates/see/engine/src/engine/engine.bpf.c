@@ -22,6 +22,7 @@
 #include "interrupts.h"
 #include "kernel_locks.h"
 #include "microstates.h"
+#include "passed_over.h"
 #include "peers.h"
 #include "places.h"
 #include "probe_counts.h"

@@ -118,6 +118,24 @@ static __always_inline void put_spin(struct cpu_slot *s)
 }
 
 
+/*
+ * Charges the time up to now, and puts a wait that is over into its table: what `charge` and `put_spin` do, with one branch where no
+ * interrupt or lock is to be settled.
+ */
+static __always_inline void settle_here(struct cpu_slot *s, __u64 now)
+{
+	__u64 last = s->last;
+
+	if ((s->ended | s->done.lock | s->waits | s->depth | s->spinning[0] | (s->lock_epoch ^ *(volatile __u32 *)&lock_epoch)) ||
+	    last < observe_from || now > observe_until || now < last) {
+		charge(s, now);
+		put_spin(s);
+		return;
+	}
+	s->at[MASK(s->base, 7)] += now - last;
+	s->last = now;
+}
+
 /* How many waits are timed follows their rate: all of them below 10,000 a second on this CPU. */
 static __always_inline void count_waits(struct cpu_slot *s, __u64 now)
 {

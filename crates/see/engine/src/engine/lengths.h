@@ -44,8 +44,8 @@ static __always_inline __u32 octave_of(__u64 ns)
 	return octave + (ns >> 1 != 0);
 }
 
-/* Counts a length of a kind that has an array. */
-APART int add_length(__u32 of, __u64 ns)
+/* Counts a length of a kind that has an array, `weight` times. */
+APART int add_lengths(__u32 of, __u64 ns, __u32 weight)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct lengths *own = bpf_map_lookup_elem(&lengths, &cpu);
@@ -60,8 +60,13 @@ APART int add_length(__u32 of, __u64 ns)
 		part = ns >> (octave - LENGTH_BITS);
 	}
 	if (row < LENGTH_OCTAVES)
-		own->count[of][row][MASK(part, 31)]++;
+		own->count[of][row][MASK(part, 31)] += weight;
 	return 0;
+}
+
+static __always_inline void add_length(__u32 of, __u64 ns)
+{
+	add_lengths(of, ns, 1);
 }
 
 APART int length_index(__u64 what, __u64 which, __u64 who)

@@ -18,6 +18,7 @@
 #include "futexes.h"
 #include "queues.h"
 #include "critical_path.h"
+#include "passed_over.h"
 #include "places.h"
 #include "lengths.h"
 #include "thread_time.h"
@@ -153,109 +154,6 @@ static __always_inline void woken(struct cpu_slot *s, struct task_rec *r, struct
 		add_first(r->futex, now - r->since, HALVES(p->tgid, KIND_FUTEX), FIRST);
 }
 
-#define LONG_SLEEP 10000000 /* ns */
-
-/*
- * Whether a thread sleeps often, and now for what is known to the scheduler as nothing but an event: not all such sleeps need be
- * followed. Sleeps for devices and for locks of the kernel are uninterruptible, as a rule.
- */
-static __always_inline bool sleeps_often(struct task_rec *r, __u32 state, __u64 now)
-{
-	/* What a request waits for is always followed. */
-	if (cfg_requests && r->serves)
-		return false;
-	return now - r->slept < LONG_SLEEP && state & TASK_INTERRUPTIBLE && !r->nlocks && !in_user(r) &&
-	       r->places[MASK(r->last_place, 3)].place;
-}
-
-/*
- * The place of a sleep that begins: its call, what that is for, and how deep the stack is. Threads that take a lock of the same
- * condition in two ways do so at different depths. Never 0.
- */
-static __always_inline __u32 sleep_place(struct task_struct *p)
-{
-	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
-
-	/* The registers of a kernel thread are no call's. */
-	if (p->flags & PF_KTHREAD)
-		return 1;
-	__u64 hash = ((regs->sp + call_number(regs)) * SPREAD ^ ARG0(regs)) * SPREAD;
-
-	return hash >> 32 | 1;
-}
-
-APART int find_place(struct task_rec *r, __u32 place)
-{
-	if (!r)
-		return -1;
-	for (int i = 0; i < SLEEP_PLACES; i++)
-		if (r->places[i].place == place)
-			return i;
-	return -1;
-}
-
-/* Which of the thread's places that is; -1: none, or one that was forgotten. */
-static __always_inline int known_place(struct task_rec *r, __u32 place)
-{
-	__u32 last = MASK(r->last_place, 3);
-
-	return r->places[last].place == place ? (int)last : find_place(r, place);
-}
-
-/* A sleep that begins there is followed. */
-APART int learn_place(struct task_rec *r, __u32 place, __u32 wait, __u32 state)
-{
-	int i = find_place(r, place);
-
-	if (!r)
-		return 0;
-	if (i < 0)
-		i = r->new_place++;
-	i = MASK(i, 3);
-	r->places[i].place = place;
-	r->places[i].wait = wait;
-	r->places[i].state = state;
-	r->last_place = i;
-	return 0;
-}
-
-#define NEW_PLACE 500000 /* ns; on a CPU, a sleep at a place that is not known is followed for certain once in this time */
-
-/*
- * For how many sleeps one that begins now is to stand, by the place it is at; 0: it is passed over. Where a thread sleeps at
- * more places than are remembered, not all are looked into.
- */
-static __always_inline __u32 stands_for(struct cpu_slot *s, struct task_rec *r, int known, __u32 mask, __u64 now)
-{
-	if (known < 0 && now - s->new_place > NEW_PLACE) {
-		s->new_place = now;
-		return 1;
-	}
-	return throw_dice(s, mask) ? 0 : mask + 1;
-}
-
-/*
- * Such a thread is taken to sleep for what it slept for when it was followed at this place last: a sleep that was chosen by
- * chance. Another place would not do: a lock that is waited for often and for a short time would stand for long sleeps.
- */
-static __always_inline void pass_over(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, int known, __u64 now)
-{
-	struct sleep_place *like = &r->places[MASK(known < 0 ? r->last_place : known, 3)];
-	__u32 wait = like->wait;
-
-	r->on_cpu = 0;
-	r->vcx++;
-	r->futex = 0;
-	r->off_stack = 0;
-	r->asked = 0;
-	r->call = -1;
-	r->stands = 0;
-	r->slept = now;
-	micro(r, MASK(like->state, 7), now);
-	passed_over(r, p, known >= 0 && known == r->last_place);
-	begin_wait(s, r, MASK(wait, 7));
-}
-
 static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_struct *p, struct task_rec *r,
 				    bool runnable, __u32 state, __u64 now)
 {
@@ -273,16 +171,15 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		begin_wait(s, r, WAIT_RUNQ);
 		return;
 	}
-	__u32 mask = wakes_off ? pass_mask : 0, place = pass_mask ? sleep_place(p) : 0;
-	r->stands = 1;
-	if (mask && sleeps_often(r, state, now)) {
-		int known = known_place(r, place);
-		__u32 stands = stands_for(s, r, known, mask, now);
-		if (!stands) {
-			pass_over(s, p, r, known, now);
+	__u32 mask = wakes_off ? pass_mask : 0, place = 0;
+	if (pass_mask) {
+		__u64 call;
+		place = sleep_place(p, &call);
+		r->stands = may_pass_over(s, r, state, place, call, now);
+		if (!r->stands)
 			return;
-		}
-		r->stands = stands;
+	} else {
+		r->stands = 1;
 	}
 	__u64 woken_in = r->woken_in; /* in the sleep before this one */
 	r->woken_in = 0;
@@ -426,17 +323,7 @@ APART int sleep_over(struct cpu_slot *s, struct task_rec *r, __u64 ns, __u32 tgi
 
 #define JUST_NOW 20000 /* ns */
 
-/* When a thread that is about to run was put on a queue, or moved to this one: the scheduler keeps the time. 0: not known. */
-static __always_inline __u64 queued_at(struct task_struct *p)
-{
-	if (!cfg_rq_clock || !bpf_core_field_exists(p->sched_info.last_queued))
-		return 0;
-	__u64 queued = p->sched_info.last_queued;
-
-	return queued ? queued + distance.ahead : 0;
-}
-
-/* The same of a thread whose wake-up was not seen, between its falling asleep and now. */
+/* When a thread was put on a queue whose wake-up was not seen, between its falling asleep and now. */
 static __always_inline __u64 queued_since(struct task_struct *p, struct task_rec *r, __u64 now)
 {
 	__u64 queued = queued_at(p);
@@ -485,7 +372,7 @@ static __always_inline __u64 idled_on(struct cpu_slot *s, struct task_rec *r, __
 }
 
 /* A thread of the program, or any whose locks are counted, was runnable and comes on CPU. */
-static __always_inline void was_runnable(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u64 now)
+static __always_inline void was_runnable(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u32 stands, __u64 now)
 {
 	__u64 since = r->since;
 
@@ -503,16 +390,16 @@ static __always_inline void was_runnable(struct cpu_slot *s, struct task_struct 
 		runnable->queued += ns - waking;
 		runnable->waking += waking;
 		runnable->wakings += waking != 0;
-		add_length(LENGTH_QUEUED, ns);
+		add_some_lengths(LENGTH_QUEUED, ns, stands);
 		if (waking)
-			add_length(LENGTH_WAKING, waking);
+			add_some_lengths(LENGTH_WAKING, waking, stands);
 	}
 	if (r->futex && r->runnable >= WAIT_ULOCK)
 		futex_done(s, p, r, ns - waking, waking);
 }
 
-/* A thread comes on CPU. */
-static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next, __u64 now)
+/* A thread comes on CPU. `thin`: it is between windows; `stands`: for how many short lengths one counts. */
+static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next, bool thin, __u32 stands, __u64 now)
 {
 	bool idled = s->base == AT_IDLE;
 
@@ -538,6 +425,8 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 	s->base = r->target ? AT_TARGET : is_ncpu(next) ? AT_NCPU : AT_OTHER;
 	if (cfg_tenants)
 		tenant_comes(s, r, next);
+	if (thin && comes_back(s, next, r, stands, now))
+		return;
 	if (s->base == AT_NCPU)
 		called_for_us(s, next, now);
 	if (!followed(r)) {
@@ -571,7 +460,7 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 	if (r->state == LAT && !held && cfg_queues && r->target && observing && to_be_divided(r->since, now))
 		stood(r->queue, r->since, now, r->tenant);
 	if (r->state == LAT && (r->target || cfg_lock_all))
-		was_runnable(s, next, r, now);
+		was_runnable(s, next, r, stands, now);
 	__u64 slept = r->target ? woke(r, next) : 0;
 	if (cfg_requests && r->serves && slept)
 		request_slept(next, r, slept);
@@ -604,7 +493,7 @@ APART int found(void)
 	charge(s, at);
 	put_spin(s);
 	s->unseen++;
-	arrive(s, bpf_get_current_task_btf(), at);
+	arrive(s, bpf_get_current_task_btf(), false, 1, at);
 	return 0;
 }
 
@@ -632,9 +521,10 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	__u64 began = timed ? bpf_ktime_get_ns() : 0, now = scheduler_time(s, prev);
 	if (s->task && s->task != (__u64)prev)
 		found();
-	charge(s, now);
-	put_spin(s);
+	settle_here(s, now);
 	s->depth = 0;
+	bool thin = pass_mask && wakes_off && !cfg_requests && !cfg_micro;
+	__u32 stands = thin ? length_stands(s) : 1;
 
 	if (!(prev->flags & PF_IDLE)) {
 		struct task_rec *r = get(prev, now);
@@ -643,7 +533,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 		} else if (r) {
 			r->on_cpu = 0;
 			if (r->target && observing && r->came >= observe_from && now > r->came)
-				add_length(LENGTH_SLICE, now - r->came);
+				add_some_lengths(LENGTH_SLICE, now - r->came, stands);
 			if (cfg_micro)
 				not_back_yet(r, prev);
 			if (!preempt && (prev_state & TASK_DEAD)) {
@@ -667,7 +557,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 		}
 	}
 
-	arrive(s, next, now);
+	arrive(s, next, thin, stands, now);
 	if (cfg_queues)
 		begin_span(s, next, now);
 	if (timed)

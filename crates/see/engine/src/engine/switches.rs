@@ -244,8 +244,8 @@ impl Switches {
         let elapsed = now.saturating_sub(began).max(1) as f64;
         Some(format!(
             "switches: following all would take {:.1} % of the machine: for {:.0} % of the time, sleeps of threads that sleep more than \
-             100 times a second were followed one in {} or more, and scaled; times on CPU, asleep and on run queues are measured all the \
-             same; --probes all follows all of them",
+             100 times a second were followed one in {} or more, and scaled, and lengths below 20 us one in 8; times on CPU, \
+             asleep and on run queues are measured all the same; --probes all follows all of them",
             100.0 * self.beyond,
             (100.0 * self.thin_ns as f64 / elapsed).min(100.0),
             self.seldom

@@ -213,17 +213,17 @@ static __always_inline void sleeps_already(struct task_rec *r, struct task_struc
  * A sleep of which only the time is taken: its call gives the kind of wait. It is taken to be for the same object as the last that was
  * followed, if that was at the same place, and else nothing is known of that.
  */
-static __always_inline void passed_over(struct task_rec *r, struct task_struct *p, bool same_place)
+static __always_inline void passed_over(struct task_rec *r, __u64 nr, bool same_place)
 {
 	r->woken_by = 0;
-	r->waker.to = 0;
-	r->waker.ours = 0;
+	if (cfg_requests) {
+		r->waker.to = 0;
+		r->waker.ours = 0;
+	}
 	if (!same_place) {
 		r->what = 0;
 		r->what_futex = 0;
 	}
-	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
-	__u64 nr = call_number(regs);
 	__u32 life = nr < SYSCALLS && !r->latches ? call_life[MASK(nr, 511)] : LIFE_PASSED;
 
 	r->life = life == LIFE_BY_FILE || (io_used && waits_in_ring(nr)) ? LIFE_PASSED : life;

@@ -18,7 +18,7 @@ fn arguments_that_cannot_be_are_told() {
         (&["dose", "-p", "1", "--", "touch", ran], "cannot be used with"),
         (&["dose", "--window", "5", "--", "touch", ran], "50..=500"),
         (&["dose", "--most-slowdown", "x", "--", "touch", ran], "expected a percentage"),
-        (&["dose", "--table", "nosuch", "--", "touch", ran], "no table `nosuch`"),
+        (&["dose", "--table", "nosuch", "--", "touch", ran], "unknown table `nosuch`"),
         (&["dose", "-k", "nosuch", "--", "touch", ran], "no column `nosuch`"),
         (&["dose", "-p", "1", "--metric", "x(.)"], "--metric-url or --count"),
     ] {

@@ -230,7 +230,7 @@ fn a_recording_is_reported_again_with_the_same_figures() {
     let json = ncpu(&["report", recording, "--table", "cpu_time", "-o", "json"]);
     assert!(out(&json).lines().count() >= 4, "{}", out(&json));
     let o = ncpu(&["report", recording, "--table", "nonsense"]);
-    assert!(err(&o).contains("no table `nonsense`") && err(&o).contains("cpu_time"), "{}", err(&o));
+    assert!(err(&o).contains("unknown table `nonsense`") && err(&o).contains("cpu_time"), "{}", err(&o));
     let o = ncpu(&["run", "--record", recording, "--", "true"]);
     assert!(
         !o.status.success() && err(&o).contains(recording),

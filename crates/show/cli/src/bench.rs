@@ -341,7 +341,7 @@ mod tests {
     fn names_and_suites_choose_jobs() {
         assert_eq!(names(&["getpid", "getpi*"]).unwrap(), ["getpid"]);
         assert_eq!(names(&["--suite", "libmicro", "getpid"]).unwrap(), ["getpid"]);
-        assert!(names(&["no-such"]).unwrap_err().contains("no benchmark `no-such`"));
+        assert!(names(&["no-such"]).unwrap_err().contains("unknown benchmark `no-such`"));
         assert!(names(&["--suite", "none"]).unwrap_err().contains("no such suite"));
     }
 }

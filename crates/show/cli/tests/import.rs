@@ -40,70 +40,6 @@ fn rows(recording: &str, table: &str) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn a_file_of_perf_agrees_with_rusage_and_with_perf_report() {
-    if !root() {
-        return;
-    }
-    let place = tempfile::tempdir().unwrap();
-    let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
-    std::fs::write(path("burn.c"), BURN).unwrap();
-    let built =
-        Command::new("gcc").args(["-O1", "-g", "-o", &path("burn"), &path("burn.c")]).output().unwrap();
-    assert!(built.status.success(), "{}", err(&built));
-    // perf mounts tracefs for itself.
-    let data = path("perf.data");
-    let perf = |args: &[&str]| Command::new("unshare").args(["-m", "perf"]).args(args).output();
-    let record = ["record", "-q", "-e", "cpu-clock", "-F", "499", "-g", "--switch-events", "-o", &data];
-    let burn = path("burn");
-    let ran = match perf(&[&record[..], &["--", &burn]].concat()) {
-        Ok(ran) if ran.status.success() => ran,
-        _ => {
-            eprintln!("skipped: perf record does not work here");
-            return;
-        }
-    };
-    let said = out(&ran);
-    let said: Vec<f64> = said.split_whitespace().map(|word| word.parse().unwrap()).collect();
-    let [used, slept] = said[..] else { panic!("{said:?}") };
-
-    let recording = path("burn.ncpu");
-    let imported = ncpu(&["import", &data, "--record", &recording]);
-    assert!(imported.status.success(), "{}", err(&imported));
-    let threads = rows(&recording, "threads");
-    let thread = |key: &str| threads.iter().filter_map(|row| row[key].as_f64()).sum::<f64>();
-    assert!((thread("cpu") - used).abs() < 0.05 * used, "{} of {used}", thread("cpu"));
-    assert!((thread("off") - slept).abs() < 0.02 * slept, "{} of {slept}", thread("off"));
-    assert!(thread("vcx") >= 10.0, "{threads:?}");
-
-    // Each CPU-second is in one layer, and the program's are those of rusage.
-    let layers = rows(&recording, "layers");
-    let seconds = |names: &[&str]| -> f64 {
-        let chosen =
-            layers.iter().filter(|row| names.is_empty() || names.contains(&row["layer"].as_str().unwrap()));
-        chosen.map(|row| row["seconds"].as_f64().unwrap()).sum()
-    };
-    let summary = rows(&recording, "summary");
-    let capacity = summary[0]["elapsed"].as_f64().unwrap() * summary[0]["cpus"].as_f64().unwrap();
-    assert!((seconds(&[]) - capacity).abs() < 1e-6 * capacity, "{layers:?}");
-    let program = seconds(&[]) - seconds(&["not accounted for"]);
-    assert!((program - used).abs() < 0.05 * used, "{program} of {used}: {layers:?}");
-
-    // Samples are those that perf counts itself, function by function.
-    let perf_report = ["report", "-i", &data, "--stdio", "--no-children", "-g", "none", "-n"];
-    let printed = out(&perf(&perf_report).unwrap());
-    let samples = rows(&recording, "samples");
-    for function in ["three_parts", "one_part"] {
-        let line = printed.lines().find(|line| line.ends_with(&format!("[.] {function}"))).unwrap();
-        let perf: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-        let of = |row: &&serde_json::Value| row["class"] == "user" && row["detail"] == function;
-        let own: f64 = samples.iter().filter(of).map(|row| row["samples"].as_f64().unwrap()).sum();
-        assert_eq!(own, perf, "{function}: {samples:?}");
-    }
-    let onion = ncpu(&["report", &recording]);
-    assert!(out(&onion).contains("perf observed the program alone"), "{}", out(&onion));
-}
-
-#[test]
 fn what_is_no_file_of_perf_is_named() {
     let place = tempfile::tempdir().unwrap();
     let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
@@ -114,4 +50,73 @@ fn what_is_no_file_of_perf_is_named() {
     assert!(!place.path().join("x.ncpu").exists());
     let missing = ncpu(&["import", &path("none"), "--record", &path("x.ncpu")]);
     assert!(err(&missing).contains("reading") && err(&missing).contains("none"), "{}", err(&missing));
+}
+
+mod quiet {
+    use super::*;
+
+    #[test]
+    fn a_file_of_perf_agrees_with_rusage_and_with_perf_report() {
+        if !root() {
+            return;
+        }
+        let place = tempfile::tempdir().unwrap();
+        let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+        std::fs::write(path("burn.c"), BURN).unwrap();
+        let built =
+            Command::new("gcc").args(["-O1", "-g", "-o", &path("burn"), &path("burn.c")]).output().unwrap();
+        assert!(built.status.success(), "{}", err(&built));
+        // perf mounts tracefs for itself.
+        let data = path("perf.data");
+        let perf = |args: &[&str]| Command::new("unshare").args(["-m", "perf"]).args(args).output();
+        let record = ["record", "-q", "-e", "cpu-clock", "-F", "499", "-g", "--switch-events", "-o", &data];
+        let burn = path("burn");
+        let ran = match perf(&[&record[..], &["--", &burn]].concat()) {
+            Ok(ran) if ran.status.success() => ran,
+            _ => {
+                eprintln!("skipped: perf record does not work here");
+                return;
+            }
+        };
+        let said = out(&ran);
+        let said: Vec<f64> = said.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        let [used, slept] = said[..] else { panic!("{said:?}") };
+
+        let recording = path("burn.ncpu");
+        let imported = ncpu(&["import", &data, "--record", &recording]);
+        assert!(imported.status.success(), "{}", err(&imported));
+        let threads = rows(&recording, "threads");
+        let thread = |key: &str| threads.iter().filter_map(|row| row[key].as_f64()).sum::<f64>();
+        assert!((thread("cpu") - used).abs() < 0.05 * used, "{} of {used}", thread("cpu"));
+        assert!((thread("off") - slept).abs() < 0.02 * slept, "{} of {slept}", thread("off"));
+        assert!(thread("vcx") >= 10.0, "{threads:?}");
+
+        // Each CPU-second is in one layer, and the program's are those of rusage.
+        let layers = rows(&recording, "layers");
+        let seconds = |names: &[&str]| -> f64 {
+            let chosen = layers
+                .iter()
+                .filter(|row| names.is_empty() || names.contains(&row["layer"].as_str().unwrap()));
+            chosen.map(|row| row["seconds"].as_f64().unwrap()).sum()
+        };
+        let summary = rows(&recording, "summary");
+        let capacity = summary[0]["elapsed"].as_f64().unwrap() * summary[0]["cpus"].as_f64().unwrap();
+        assert!((seconds(&[]) - capacity).abs() < 1e-6 * capacity, "{layers:?}");
+        let program = seconds(&[]) - seconds(&["not accounted for"]);
+        assert!((program - used).abs() < 0.05 * used, "{program} of {used}: {layers:?}");
+
+        // Samples are those that perf counts itself, function by function.
+        let perf_report = ["report", "-i", &data, "--stdio", "--no-children", "-g", "none", "-n"];
+        let printed = out(&perf(&perf_report).unwrap());
+        let samples = rows(&recording, "samples");
+        for function in ["three_parts", "one_part"] {
+            let line = printed.lines().find(|line| line.ends_with(&format!("[.] {function}"))).unwrap();
+            let perf: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+            let of = |row: &&serde_json::Value| row["class"] == "user" && row["detail"] == function;
+            let own: f64 = samples.iter().filter(of).map(|row| row["samples"].as_f64().unwrap()).sum();
+            assert_eq!(own, perf, "{function}: {samples:?}");
+        }
+        let onion = ncpu(&["report", &recording]);
+        assert!(out(&onion).contains("perf observed the program alone"), "{}", out(&onion));
+    }
 }

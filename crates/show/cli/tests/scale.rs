@@ -111,7 +111,7 @@ fn what_cannot_be_run_is_told() {
     let (code, words) = e(&["--cpus", "1,5000", "--", "true"]);
     assert!(code == 1 && words.contains("--cpus: 5000 CPUs of ") && words.contains("put {n}"), "{words}");
     let (code, words) = e(&["--place", "cpus:5000", "--", "true"]);
-    assert!(code == 1 && words.contains("not all there for us to use"), "{words}");
+    assert!(code == 1 && words.contains("not all available to this process"), "{words}");
     let (code, words) = e(&["--metric", "no parentheses", "--", "true"]);
     assert!(code == 1 && words.contains("0 capture groups"), "{words}");
     let (code, words) = e(&["--cpus", "1", "--metric", "x(.)", "--", "echo", "nothing here"]);

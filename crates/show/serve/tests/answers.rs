@@ -287,65 +287,6 @@ fn a_thousand_clients_that_say_nothing_keep_nobody_out() {
 }
 
 #[test]
-fn who_does_not_read_a_large_answer_gives_way_and_who_reads_slowly_does_not() {
-    const FILES: usize = 56;
-    let place = tempfile::tempdir().unwrap();
-    let path = place.path().join("ncpu.sock");
-    let mut server = Server::with_files(FILES, |settings| {
-        settings.listen = format!("unix:{}", path.display());
-        settings.mode = 0o666;
-    });
-    std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let ask = |what: &str| {
-        let mut stream = UnixStream::connect(&path).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let request = format!("GET {what} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-        // It may have been closed already.
-        let _ = stream.write_all(request.as_bytes());
-        stream
-    };
-    let large = "/api/v1/tables/locks?each=1";
-    // More than the socket holds for who does not read.
-    server.send_locks(0, 8000);
-    let begun = Instant::now();
-    let whole = loop {
-        let answer = Answer::read(&mut ask(large));
-        if answer.status == 200 {
-            break answer.body.len();
-        }
-        assert!(begun.elapsed() < Duration::from_secs(60), "{}", answer.text());
-    };
-    assert!(whole > 1 << 20, "{whole}");
-    // Each has the begin of its answer before the next asks: few are computed at a time.
-    let begins = |stream: &mut UnixStream| stream.read_exact(&mut [0; 100]).is_ok();
-    let mut slow = ask(large);
-    assert!(begins(&mut slow));
-    let reader = std::thread::spawn(move || {
-        let (mut read, mut piece) = (100, vec![0; 64 << 10]);
-        while let Ok(bytes @ 1..) = slow.read(&mut piece) {
-            read += bytes;
-            std::thread::sleep(Duration::from_millis(400));
-        }
-        read
-    });
-    let mut stalled = Vec::new();
-    while let Some(stream) = Some(ask(large)).filter(|_| stalled.len() < FILES) {
-        stalled.push(stream);
-        if !begins(stalled.last_mut().unwrap()) {
-            break;
-        }
-    }
-    assert!((16..FILES).contains(&stalled.len()), "{} readers", stalled.len());
-    let begun = Instant::now();
-    while Answer::read(&mut ask("/metrics")).status != 200 {
-        assert!(begun.elapsed() < Duration::from_secs(30), "those who do not read keep all others out");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    assert!(reader.join().unwrap() > whole, "its answer and the head of it");
-    server.end();
-}
-
-#[test]
 fn answers_that_nobody_reads_take_memory_within_a_bound() {
     // Of a Unix socket the kernel takes little of what nobody reads.
     let place = tempfile::tempdir().unwrap();
@@ -538,4 +479,67 @@ fn it_ends_where_its_feed_ends_and_cannot_be_started_alone() {
         "{told}"
     );
     server.end();
+}
+
+mod quiet {
+    use super::*;
+
+    #[test]
+    fn who_does_not_read_a_large_answer_gives_way_and_who_reads_slowly_does_not() {
+        const FILES: usize = 56;
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("ncpu.sock");
+        let mut server = Server::with_files(FILES, |settings| {
+            settings.listen = format!("unix:{}", path.display());
+            settings.mode = 0o666;
+        });
+        std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let ask = |what: &str| {
+            let mut stream = UnixStream::connect(&path).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            let request = format!("GET {what} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+            // It may have been closed already.
+            let _ = stream.write_all(request.as_bytes());
+            stream
+        };
+        let large = "/api/v1/tables/locks?each=1";
+        // More than the socket holds for who does not read.
+        server.send_locks(0, 8000);
+        let begun = Instant::now();
+        let whole = loop {
+            let answer = Answer::read(&mut ask(large));
+            if answer.status == 200 {
+                break answer.body.len();
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "{}", answer.text());
+        };
+        assert!(whole > 1 << 20, "{whole}");
+        // Each has the begin of its answer before the next asks: few are computed at a time.
+        let begins = |stream: &mut UnixStream| stream.read_exact(&mut [0; 100]).is_ok();
+        let mut slow = ask(large);
+        assert!(begins(&mut slow));
+        let reader = std::thread::spawn(move || {
+            let (mut read, mut piece) = (100, vec![0; 64 << 10]);
+            while let Ok(bytes @ 1..) = slow.read(&mut piece) {
+                read += bytes;
+                std::thread::sleep(Duration::from_millis(400));
+            }
+            read
+        });
+        let mut stalled = Vec::new();
+        while let Some(stream) = Some(ask(large)).filter(|_| stalled.len() < FILES) {
+            stalled.push(stream);
+            if !begins(stalled.last_mut().unwrap()) {
+                break;
+            }
+        }
+        assert!((16..FILES).contains(&stalled.len()), "{} readers", stalled.len());
+        let begun = Instant::now();
+        while Answer::read(&mut ask("/metrics")).status != 200 {
+            assert!(begun.elapsed() < Duration::from_secs(30), "those who do not read keep all others out");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert!(reader.join().unwrap() > whole, "its answer and the head of it");
+        server.end();
+    }
 }

@@ -267,7 +267,7 @@ mod tests {
             assert!(choose(words).unwrap_err().contains("give spread[:N]"), "{words}");
         }
         assert!(choose("pack:17").unwrap_err().contains("17 CPUs are asked for, but 16"));
-        assert!(choose("bind:16").unwrap_err().contains("not all there"));
+        assert!(choose("bind:16").unwrap_err().contains("not all available"));
         assert!(choose("local:9").unwrap_err().contains("nodes 9 do not"));
         assert!(choose("bind:0@4").unwrap_err().contains("nodes 4 do not"));
     }

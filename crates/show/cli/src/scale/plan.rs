@@ -145,7 +145,10 @@ mod tests {
     fn what_cannot_be_planned_is_told() {
         let e = |cpus, place, command: &[&str]| plan(cpus, place, command).unwrap_err();
         assert!(e(Some("1,64"), "spread", &["x"]).contains("64 CPUs of 12 (0-11); for more threads"));
-        assert!(e(Some("1"), "cpus:9-14", &["x"]).contains("not all there for us to use; those are 0-11"));
+        assert!(
+            e(Some("1"), "cpus:9-14", &["x"])
+                .contains("not all available to this process; expected CPUs of 0-11")
+        );
         for list in ["", "0,1", "x", "4-"] {
             assert!(e(Some(list), "spread", &["x"]).contains("as in 1,2,4-8"), "{list}");
         }

@@ -109,11 +109,7 @@ fn seen<'a>(t: &goroutines::Reader<'a>) -> Vec<Seen<'a>> {
 
 /// The place where most goroutines wait, if what they wait for is what others of their kind hold, or have to take.
 fn claim(view: &View<'_>, seen: &[Seen<'_>]) -> Option<Claim> {
-    // The time that the sightings stand for, by process.
-    let mut covered: BTreeMap<&str, f64> = BTreeMap::new();
-    for g in seen.iter().filter(|g| g.state == LOOKED) {
-        *covered.entry(g.process).or_default() += g.seconds;
-    }
+    let covered = covered(seen);
     let mut sites: BTreeMap<(&str, &str, &str), Vec<&Seen<'_>>> = BTreeMap::new();
     for g in seen {
         let pool = g.chain.iter().copied().find(|f| is_pool(f));
@@ -127,20 +123,17 @@ fn claim(view: &View<'_>, seen: &[Seen<'_>]) -> Option<Claim> {
         };
         sites.entry((g.process, g.state, site)).or_default().push(g);
     }
-    let seconds = |of: &[&Seen<'_>]| of.iter().map(|g| g.seconds).sum::<f64>();
     let most = sites.into_iter().filter_map(|((process, state, site), waits)| {
         let elapsed = covered.get(process).copied().filter(|time| *time > 0.0)?;
         let waiting = seconds(&waits) / elapsed;
         if waiting < WAIT || waits.iter().map(|g| g.count).sum::<u64>() < SEEN {
             return None;
         }
-        let roots: HashSet<_> = waits.iter().filter_map(|g| g.root()).collect();
-        let kind =
-            seen.iter().filter(|g| g.process == process && g.root().is_some_and(|r| roots.contains(r)));
-        let all = kind.clone().map(|g| g.seconds).sum::<f64>() / elapsed;
+        let kind = of_kind(seen, process, &waits);
+        let all = seconds(&kind) / elapsed;
         let caller = caller(&waits, site);
         let holds = |g: &&Seen<'_>| !g.chain.contains(&site) && caller.is_some_and(|c| g.chain.contains(&c));
-        let holding = kind.filter(holds).map(|g| g.seconds).sum::<f64>() / elapsed;
+        let holding = kind.iter().copied().filter(holds).map(|g| g.seconds).sum::<f64>() / elapsed;
         let places = longest(&waits)?.places;
         // Idle workers wait for work in a channel as well; of what these wait for, each place of the channel has a holder.
         let held = |places: u64| (holding - places as f64).abs() <= OFF.max(OFF * places as f64);
@@ -185,10 +178,7 @@ fn timed(view: &View<'_>, seen: &[Seen<'_>]) -> Option<Claim> {
     if view.idle() < IDLE * view.capacity() {
         return None;
     }
-    let mut covered: BTreeMap<&str, f64> = BTreeMap::new();
-    for g in seen.iter().filter(|g| g.state == LOOKED) {
-        *covered.entry(g.process).or_default() += g.seconds;
-    }
+    let covered = covered(seen);
     let limits = |f: &&str| view.entry(When::GoroutinesTimed, f).is_some();
     let mut sites: BTreeMap<(&str, &str), Vec<&Seen<'_>>> = BTreeMap::new();
     for g in seen.iter().filter(|g| TIMED.contains(&g.state)) {
@@ -196,13 +186,10 @@ fn timed(view: &View<'_>, seen: &[Seen<'_>]) -> Option<Claim> {
             sites.entry((g.process, site)).or_default().push(g);
         }
     }
-    let seconds = |of: &[&Seen<'_>]| of.iter().map(|g| g.seconds).sum::<f64>();
     let ((process, site), waits) =
         sites.into_iter().max_by(|a, b| seconds(&a.1).total_cmp(&seconds(&b.1)))?;
     let elapsed = covered.get(process).copied().filter(|time| *time > 0.0)?;
-    let roots: HashSet<_> = waits.iter().filter_map(|g| g.root()).collect();
-    let kind = seen.iter().filter(|g| g.process == process && g.root().is_some_and(|r| roots.contains(r)));
-    let all = kind.map(|g| g.seconds).sum::<f64>() / elapsed;
+    let all = seconds(&of_kind(seen, process, &waits)) / elapsed;
     let waiting = seconds(&waits) / elapsed;
     if waiting < ONE || waiting < MOST * all || waits.iter().map(|g| g.count).sum::<u64>() < FEW {
         return None;
@@ -224,6 +211,25 @@ fn timed(view: &View<'_>, seen: &[Seen<'_>]) -> Option<Claim> {
     let chain: Vec<String> = longest(&waits)?.chain.iter().take(4).map(|f| short(f)).collect();
     claim.line("waits in", chain.join(" ← "));
     Some(claim)
+}
+
+/// The time that the sightings stand for, by process.
+fn covered<'a>(seen: &[Seen<'a>]) -> BTreeMap<&'a str, f64> {
+    let mut covered: BTreeMap<&str, f64> = BTreeMap::new();
+    for g in seen.iter().filter(|g| g.state == LOOKED) {
+        *covered.entry(g.process).or_default() += g.seconds;
+    }
+    covered
+}
+
+fn seconds(of: &[&Seen<'_>]) -> f64 {
+    of.iter().map(|g| g.seconds).sum()
+}
+
+/// All goroutines of a process that begin with the functions that these begin with.
+fn of_kind<'a, 'b>(seen: &'b [Seen<'a>], process: &str, these: &[&Seen<'a>]) -> Vec<&'b Seen<'a>> {
+    let roots: HashSet<_> = these.iter().filter_map(|g| g.root()).collect();
+    seen.iter().filter(|g| g.process == process && g.root().is_some_and(|r| roots.contains(r))).collect()
 }
 
 /// Whether a function waits for a place in a library's pool.

@@ -327,10 +327,10 @@ fn waits_in(view: &View<'_>, slept: &[Slept<'_>]) -> Vec<Claim> {
     let within = |f: &str| view.entry(When::WaitsIn, f).is_some();
     let mut of: HashMap<(&str, &str), Vec<&Slept<'_>>> = HashMap::new();
     for s in slept.iter().filter(|s| s.wait != "run queue") {
-        let entry = s.user.iter().find_map(|f| view.entry(When::WaitsIn, f));
-        of.entry((s.process, entry.unwrap_or(""))).or_default().push(s);
+        if let Some(entry) = s.user.iter().find_map(|f| view.entry(When::WaitsIn, f)) {
+            of.entry((s.process, entry)).or_default().push(s);
+        }
     }
-    of.retain(|(_, entry), _| !entry.is_empty());
     let mut claims = Vec::new();
     for ((process, _), waits) in of {
         let (seconds, count): (f64, f64) =

@@ -16,7 +16,7 @@ use names::Names;
 pub use when::When;
 
 /// The entries that ncpu brings.
-const OWN: [&str; 16] = [
+const OWN: [&str; 17] = [
     include_str!("locks.toml"),
     include_str!("user-code.toml"),
     include_str!("call-patterns.toml"),
@@ -33,6 +33,7 @@ const OWN: [&str; 16] = [
     include_str!("interrupts.toml"),
     include_str!("waiting.toml"),
     include_str!("programs.toml"),
+    include_str!("databases.toml"),
 ];
 
 /// The most bytes of a text of an entry.

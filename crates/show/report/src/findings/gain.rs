@@ -21,6 +21,9 @@ const LEFT: f64 = 0.02;
 /// The part of a thread's time on CPU that a cause has in it to be what that thread does.
 const MOSTLY: f64 = 0.5;
 
+/// The part of a thread's time on CPU below which what is left of it without a cause is not known.
+const UNKNOWN: f64 = 0.05;
+
 /// The part of an observation that the busiest thread of a process runs, or stands on a run queue to, where more work would need less of
 /// its time.
 const BUSY: f64 = 0.7;
@@ -45,7 +48,9 @@ impl Heap {
                 || allocates(user).is_some()
                 || allocates_in_java(user).is_some()
         };
-        match gives || collector(sample.thread, user).is_some() {
+        // Go's runtime also gives pages of its heap back to the kernel.
+        let scavenges = user.iter().any(|frame| frame.starts_with("runtime.(*scavengerState)"));
+        match gives || scavenges || collector(sample.thread, user).is_some() {
             true => Heap::GivesBack,
             false if takes() => Heap::Takes,
             false => Heap::Neither,
@@ -173,7 +178,10 @@ impl<'v, 'a> Gains<'v, 'a> {
         });
         let (all, of_cause): (f64, f64) = (asked.keys().map(whole).sum(), asked.values().sum());
         let mostly = of_cause >= MOSTLY * claim.asked() && of_cause > 0.0;
-        mostly.then(|| without((of_cause * given + more).min(all), all))
+        let spared = (of_cause * given + more).min(all);
+        // Such a thread has less left than measuring adds: the upper end is not known.
+        let open = all - spared < UNKNOWN * all;
+        mostly.then(|| if open { 1.0 / LEFT } else { without(spared, all) })
     }
 
     /// What threads would do that wait for it, in the time of their lives that they do not wait, as far as the CPUs can.

@@ -6,9 +6,11 @@ use ncpu_schema::{Layer, SampleClass};
 
 use super::names::short;
 use super::places::{Place, begins, is_library, is_line};
+use super::runtime::compiles;
 use super::system_calls::call_in;
-use super::view::View;
+use super::view::{Sampled, View};
 use super::waiting::{active, keeps_house};
+use crate::onion::evidence::collectors::collector;
 
 /// The part of user code that a chain of calls has to be named.
 const MOST: f64 = 0.6;
@@ -24,9 +26,8 @@ const CALLEES: usize = 3;
 const RUNS: f64 = 0.3;
 const WAITS: f64 = 0.4;
 
-/// The functions of a stack that say where it is, outermost first: of a script its lines, and the function in C that the innermost one
-/// calls.
-fn frames<'a>(user: &[&'a str]) -> Vec<&'a str> {
+/// Whether a function is a runtime's, by which it calls what the program is, or begins it.
+pub(super) fn passes(f: &str) -> bool {
     /// Frames of runtimes by which they call what the program is.
     const PASSES: [&str; 22] = [
         "JavaMain",
@@ -52,9 +53,12 @@ fn frames<'a>(user: &[&'a str]) -> Vec<&'a str> {
         "void std::__invoke",
         "_PyEval",
     ];
-    let passes = |f: &str| {
-        begins(f) || f.starts_with('[') || f == "main" || PASSES.iter().any(|start| f.starts_with(start))
-    };
+    begins(f) || f.starts_with('[') || f == "main" || PASSES.iter().any(|start| f.starts_with(start))
+}
+
+/// The functions of a stack that say where it is, outermost first: of a script its lines, and the function in C that the innermost one
+/// calls.
+fn frames<'a>(user: &[&'a str]) -> Vec<&'a str> {
     let script = user.iter().any(|f| is_line(f) && !begins(f));
     let leaf = user.first().copied();
     let mut out: Vec<&str> = Vec::new();
@@ -70,15 +74,19 @@ fn frames<'a>(user: &[&'a str]) -> Vec<&'a str> {
 
 /// The longest chain of calls, from the outside, that most of user code is in, by its innermost functions, and its part.
 pub(super) fn hot(view: &View<'_>) -> Option<(String, f64)> {
-    let of = |class| matches!(class, SampleClass::User);
+    // A runtime's own threads do not run the program's code.
+    let own = |s: &&Sampled<'_>| {
+        s.class == SampleClass::User && !compiles(s) && collector(s.thread, &s.user).is_none()
+    };
     let mut left: Vec<(Vec<&str>, f64)> = view
         .samples
         .iter()
-        .filter(|s| of(s.class))
+        .filter(own)
         .map(|s| (frames(&s.user), s.seconds))
         .filter(|(frames, _)| !frames.is_empty())
         .collect();
-    let all: f64 = view.samples.iter().filter(|s| of(s.class)).map(|s| s.seconds).sum();
+    let all: f64 = view.samples.iter().filter(own).map(|s| s.seconds).sum();
+    let user: f64 = view.samples.iter().filter(|s| s.class == SampleClass::User).map(|s| s.seconds).sum();
     let next = |left: &[(Vec<&'_ str>, f64)], at: usize| {
         let mut sums: BTreeMap<String, f64> = BTreeMap::new();
         for (frames, seconds) in left {
@@ -100,7 +108,7 @@ pub(super) fn hot(view: &View<'_>) -> Option<(String, f64)> {
         }
         left.retain(|(frames, _)| frames.get(chain.len()).is_some_and(|f| *f == frame));
         chain.push(frame);
-        share = seconds / all;
+        share = seconds / user;
     }
     let called: Vec<String> = next(&left, chain.len())
         .into_iter()
@@ -117,7 +125,7 @@ pub(super) fn hot(view: &View<'_>) -> Option<(String, f64)> {
 
 /// Of JavaScript that has no names here, how it would have them, and its part.
 fn unnamed(view: &View<'_>, all: f64) -> Option<(String, f64)> {
-    let is = |s: &&super::view::Sampled<'_>| {
+    let is = |s: &&Sampled<'_>| {
         s.class == SampleClass::User
             && s.user.first().is_some_and(|f| *f == "[anon]" || f.starts_with("Builtins_"))
             && s.user.iter().any(|f| f.starts_with("node::"))

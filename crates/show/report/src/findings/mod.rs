@@ -42,8 +42,10 @@ mod scans;
 mod serial;
 mod shared_lines;
 mod slow_instructions;
+mod small_tasks;
 mod sorts;
 mod spins;
+mod sql;
 mod system_calls;
 mod table;
 mod teams;
@@ -81,7 +83,7 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 32] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 34] = [
     tracers::claims,
     pools::claims,
     begun::claims,
@@ -114,6 +116,8 @@ const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 32] = [
     map_copies::claims,
     hashing::claims,
     type_walks::claims,
+    sql::claims,
+    small_tasks::claims,
 ];
 
 /// Stacks that are kept of a cause.
@@ -270,7 +274,7 @@ impl Findings {
             all.swap(0, 1);
         }
         // A compiler's work ends by itself: a cause that stays goes first.
-        if all.first().is_some_and(|first| first.id == "java-compiles")
+        if all.first().is_some_and(|first| ["java-compiles", "v8-compiles"].contains(&&*first.id))
             && all.get(1).is_some_and(|f| f.share >= ADVISED)
         {
             all.swap(0, 1);

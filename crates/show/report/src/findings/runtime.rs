@@ -1,13 +1,13 @@
 //! Garbage collectors and compilers of languages' runtimes, and known functions of libraries below a line of a script.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ncpu_schema::{Layer, SampleClass, threads};
 
 use super::claim::{Claim, Kind, Source};
 use super::inlined::Inlined;
 use super::libraries::{c_name, is_allocator, is_c_allocator};
-use super::places::{Most, Place, is_library, is_line};
+use super::places::{Most, Place, begins, is_library, is_line};
 use super::view::{Sampled, Slept, View};
 use crate::causes::When;
 use crate::onion::evidence::collectors::{
@@ -33,6 +33,10 @@ const SPARED: f64 = 0.3;
 /// The rank of an entry from which on its functions are such as programs hardly call, and the part that these have to have.
 const PARTICULAR: u8 = 53;
 const KNOWN_PARTICULAR: f64 = 0.15;
+
+/// The part of capacity from which compiling stands out: V8 starts sooner, with more than one compiler.
+const COMPILING: f64 = 0.1;
+const COMPILING_V8: f64 = 0.15;
 
 /// The part of the program's time on CPU below which a collector is what such programs have.
 const COLLECTS: f64 = 0.15;
@@ -69,6 +73,7 @@ pub(super) fn writes_to_shared(sample: &Sampled<'_>) -> bool {
 fn collectors(view: &View<'_>) -> Vec<Claim> {
     let mut of: HashMap<Collector, Vec<usize>> = HashMap::new();
     let (mut allocating, mut in_java) = (Most::default(), Vec::new());
+    let (mut touching, mut touched) = (Most::default(), 0);
     for (at, sample) in view.samples.iter().enumerate() {
         if let Some(collector) = collector(sample.thread, &sample.user) {
             of.entry(collector).or_default().push(at);
@@ -78,7 +83,14 @@ fn collectors(view: &View<'_>) -> Vec<Claim> {
         } else if let Some(method) = allocates_in_java(&sample.user) {
             allocating.add(method, sample.seconds);
             in_java.push(at);
+        } else if sample.layer() == Layer::Faults {
+            touching.add(&touches_in_java(&sample.user).unwrap_or_default(), sample.seconds);
+            touched += sample.samples;
         }
+    }
+    // New objects are made without a call: what touches fresh memory of the heap says where.
+    if allocating.is_empty() && touched >= TOUCHED {
+        allocating = touching;
     }
     let mut allocating = Some(allocating);
     of.into_iter()
@@ -108,6 +120,9 @@ fn collectors(view: &View<'_>) -> Vec<Claim> {
             let limit = limit(view, collector, &process);
             let asked = (collector == Collector::Java).then(|| asked(view, &process, seconds)).flatten();
             let mut subject = collector.language().to_string();
+            if boxes(&allocator) {
+                subject += " boxes";
+            }
             let when = match &limit {
                 _ if asked.is_some() => {
                     subject = format!("{subject} {}", asked.as_ref().map_or("", |(what, _)| what));
@@ -134,6 +149,10 @@ fn collectors(view: &View<'_>) -> Vec<Claim> {
                     if allocator.is_empty() { String::new() } else { format!(", in {allocator} first") },
                 );
             claim.key = format!("collector {}", collector.language());
+            if boxes(&allocator) {
+                let makes = |s: &&Sampled<'_>| s.user.iter().any(|frame| boxes(frame));
+                claim.dear = view.samples.iter().filter(makes).map(|s| s.seconds).sum();
+            }
             for &at in &samples {
                 let sample = &view.samples[at];
                 let what = match sample.layer() {
@@ -159,6 +178,24 @@ fn collectors(view: &View<'_>) -> Vec<Claim> {
             Some(claim)
         })
         .collect()
+}
+
+/// Page faults and zeroing in methods of Java from which it is known which of them make most objects.
+const TOUCHED: u64 = 10;
+
+/// The method of Java that touches memory for the first time, and the program's own that calls it.
+fn touches_in_java(frames: &[&str]) -> Option<String> {
+    let leaf = frames.first().filter(|f| f.contains('.') && !f.contains("::") && !f.starts_with('['))?;
+    let java = frames.iter().any(|f| f.starts_with("JavaCalls::") || f.starts_with("JavaThread::"));
+    let own = frames.iter().find(|frame| !is_library(frame) && frame.contains('.')).filter(|_| java)?;
+    Some(if own == leaf { (*leaf).to_string() } else { format!("{leaf} called in {own}") })
+}
+
+/// Whether a function makes an object of a number: `java.lang.Integer.valueOf`.
+fn boxes(made_in: &str) -> bool {
+    const NUMBERS: [&str; 6] = ["Integer", "Long", "Double", "Float", "Short", "Character"];
+    let bare = made_in.split(' ').next().unwrap_or("");
+    NUMBERS.iter().any(|number| bare.strip_prefix("java.lang.") == Some(&format!("{number}.valueOf")))
 }
 
 /// The part of the time that a collector takes for which threads wait below a call for a collection from which these calls are
@@ -248,10 +285,35 @@ fn interpreted(view: &View<'_>) -> Vec<Claim> {
     claims
 }
 
-/// Whether a sample is of the Java virtual machine's compilers.
-fn compiles(sample: &Sampled<'_>) -> bool {
+/// Whether a sample is of a compiler that works beside the program: those of the Java virtual machine and of V8.
+pub(super) fn compiles(sample: &Sampled<'_>) -> bool {
     let thread = sample.thread.split('#').next().unwrap_or("");
-    thread.starts_with("C1 CompilerThre") || thread.starts_with("C2 CompilerThre")
+    thread.starts_with("C1 CompilerThre") || thread.starts_with("C2 CompilerThre") || compiles_beside(sample)
+}
+
+/// Whether a sample is of V8's compilers in a thread of their own.
+fn compiles_beside(sample: &Sampled<'_>) -> bool {
+    const DISPATCH: [&str; 4] = [
+        "v8::internal::OptimizingCompileDispatcher::",
+        "v8::internal::maglev::MaglevConcurrentDispatcher::",
+        "v8::internal::baseline::ConcurrentBaselineCompiler::",
+        "v8::internal::LazyCompileDispatcher::",
+    ];
+    sample.user.iter().any(|frame| DISPATCH.iter().any(|start| frame.starts_with(start)))
+}
+
+/// Whether a sample is of V8's compilers, or throws away what they made, in the program's own thread.
+fn compiles_in_place(sample: &Sampled<'_>) -> bool {
+    const COMPILES: [&str; 6] = [
+        "v8::internal::Compiler::CompileOptimized",
+        "v8::internal::Runtime_CompileOptimized",
+        "v8::internal::Runtime_NotifyDeoptimized",
+        "v8::internal::Deoptimizer::",
+        "v8::internal::OptimizedCompilationJob::",
+        "v8::internal::compiler::",
+    ];
+    !compiles_beside(sample)
+        && sample.user.iter().any(|frame| COMPILES.iter().any(|start| frame.starts_with(start)))
 }
 
 /// Memory that glibc's malloc and free fill with a byte: `MALLOC_PERTURB_` or `glibc.malloc.perturb` is set. Theirs are the only calls of
@@ -341,21 +403,41 @@ fn grown(view: &View<'_>) -> Vec<Claim> {
     of.into_iter().map(of_process).collect()
 }
 
-/// The compiler's threads of the Java virtual machine and of V8.
+/// The compilers of the Java virtual machine and of V8.
 fn compilers(view: &View<'_>) -> Vec<Claim> {
-    let of: Vec<(usize, f64)> =
-        view.samples.iter().enumerate().filter(|(_, s)| compiles(s)).map(|(at, s)| (at, s.seconds)).collect();
-    let seconds: f64 = of.iter().map(|(_, s)| s).sum();
-    // A program that runs on compiles for a while; it stands out where it is much.
-    if seconds < 0.1 * view.capacity() {
-        return Vec::new();
+    let of_v8 = |s: &Sampled<'_>| compiles_beside(s) || compiles_in_place(s);
+    let java = compiler(view, "Java", COMPILING, |s| compiles(s) && !compiles_beside(s));
+    java.into_iter().chain(compiler(view, "V8", COMPILING_V8, of_v8)).collect()
+}
+
+/// One of them, from this part of capacity on. A program that runs on compiles for a while.
+fn compiler(view: &View<'_>, language: &str, least: f64, of: impl Fn(&Sampled<'_>) -> bool) -> Option<Claim> {
+    let of: Vec<usize> = (0..view.samples.len()).filter(|&at| of(&view.samples[at])).collect();
+    if of.is_empty() || view.sample_seconds(&of) < least * view.capacity() {
+        return None;
     }
-    let mut claim = Claim::new(Kind::Runtime, [When::Compiling], "Java").with("language", "Java");
-    claim.key = "compiling Java".into();
-    for (at, seconds) in of {
-        claim.ask(Source::Sample(at), seconds, "compiling");
+    // Of compilers in threads of their own nobody called them.
+    let mut places = Most::default();
+    for s in of.iter().map(|&at| &view.samples[at]).filter(|s| compiles_in_place(s)) {
+        let lines: Vec<&str> = s.user.iter().copied().filter(|frame| is_line(frame)).collect();
+        places.add(&Place::of_frames(&lines, "").words(), s.seconds);
     }
-    vec![claim]
+    let (words, place) = places.place(language);
+    let mut claim = Claim::new(Kind::Runtime, [When::Compiling], language)
+        .with("language", language)
+        .with("place", place);
+    claim.key = format!("compiling {language}");
+    // Code that was thrown away is interpreted meanwhile.
+    let interprets = |s: &&Sampled<'_>| {
+        let leaf = s.user.first().filter(|leaf| leaf.starts_with("Builtins_"));
+        language == "V8" && s.class == SampleClass::User && leaf.is_some() && !compiles_in_place(s)
+    };
+    claim.dear = view.samples.iter().filter(interprets).map(|s| s.seconds).sum();
+    for at in of {
+        claim.ask(Source::Sample(at), view.samples[at].seconds, "compiling");
+    }
+    claim.line("called in", words);
+    Some(claim)
 }
 
 /// The frames of a sample among which entries look for functions that they name.
@@ -388,6 +470,11 @@ fn asked_for_in(view: &View<'_>, function: &str) -> Most {
     places
 }
 
+/// The part of a program's time on CPU that functions of an entry have at least.
+pub(super) fn least_of_process(view: &View<'_>, entry: &str) -> f64 {
+    if view.context.causes.rank(entry) >= PARTICULAR { KNOWN_PARTICULAR } else { KNOWN }
+}
+
 /// Whether a function is of C++'s or Rust's standard library.
 fn is_cxx_library(frame: &str) -> bool {
     is_library(frame) && frame.contains("::")
@@ -395,6 +482,40 @@ fn is_cxx_library(frame: &str) -> bool {
 
 /// A sample of a function that an entry names, the part of it, and the function's name where it was inlined.
 type Known<'a> = (usize, f64, Option<&'a str>);
+
+/// The part of a library's call that known functions have from which the call is made for their sake.
+const FOR_THEM: f64 = 0.5;
+
+/// The library's function that a program calls, and that the outermost known function works for.
+fn call_of<'a>(sample: &Sampled<'a>, known: impl Fn(&str) -> bool) -> Option<&'a str> {
+    let outside = &sample.user[sample.user.iter().rposition(|frame| known(frame))? + 1..];
+    let between = outside.iter().take_while(|frame| is_library(frame) && !is_line(frame)).count();
+    let called = between.checked_sub(1).map(|at| outside[at])?;
+    // Beyond it is a function of the program.
+    outside.get(between).filter(|frame| !begins(frame)).map(|_| called)
+}
+
+/// Seconds of a library's calls beside those of known functions, where the calls are mostly these: `snprintf` of what writes a
+/// floating-point number. A program without the functions makes no such calls.
+fn rest_of_calls(view: &View<'_>, samples: &HashSet<usize>, known: impl Fn(&str) -> bool) -> f64 {
+    let mut calls: HashMap<(&str, &str), (f64, f64)> = HashMap::new();
+    for sample in samples.iter().map(|&at| &view.samples[at]) {
+        if let Some(call) = call_of(sample, &known) {
+            calls.entry((sample.process, call)).or_default().0 += sample.seconds;
+        }
+    }
+    if calls.is_empty() {
+        return 0.0;
+    }
+    for (_, sample) in view.samples.iter().enumerate().filter(|(at, _)| !samples.contains(at)) {
+        let of = sample.user.iter().rev().find(|frame| calls.contains_key(&(sample.process, **frame)));
+        if let Some((_, rest)) = of.and_then(|call| calls.get_mut(&(sample.process, *call))) {
+            *rest += sample.seconds;
+        }
+    }
+    let theirs = calls.into_values().filter(|(of, rest)| *of >= FOR_THEM * (of + rest));
+    theirs.map(|(_, rest)| rest).sum()
+}
 
 /// Functions that entries name, where most of the program's time on CPU is in them.
 fn functions(view: &View<'_>, when: When, looks: Looks) -> Vec<Claim> {
@@ -433,7 +554,7 @@ fn functions(view: &View<'_>, when: When, looks: Looks) -> Vec<Claim> {
     let mut claims = Vec::new();
     for (entry, samples) in of {
         let seconds: f64 = samples.iter().map(|&(at, part, _)| part * view.samples[at].seconds).sum();
-        let known = if view.context.causes.rank(entry) >= PARTICULAR { KNOWN_PARTICULAR } else { KNOWN };
+        let known = least_of_process(view, entry);
         // Of the CPUs that other programs left it.
         let left = view.capacity() - view.seconds(Layer::Others);
         if seconds < known * all || seconds < 0.05 * left {
@@ -465,6 +586,9 @@ fn functions(view: &View<'_>, when: When, looks: Looks) -> Vec<Claim> {
         for &(at, part, _) in &samples {
             claim.ask(Source::Sample(at), part * view.samples[at].seconds, "in the function");
         }
+        let known = |frame: &str| view.entry(when, frame) == Some(entry);
+        let samples: HashSet<usize> = samples.iter().map(|&(at, ..)| at).collect();
+        claim.dear += rest_of_calls(view, &samples, known);
         claim.line("called in", place);
         claims.push(claim);
     }

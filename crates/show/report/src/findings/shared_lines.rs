@@ -45,12 +45,23 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let walks = super::type_walks::walks(view);
     let lines: Vec<SharedLine> = evidence::shared_lines(context, all)
         .into_iter()
+        .filter(|line| !in_turn(view, &line.process))
         .filter(|line| !holds(line, &locks.words) && !is_guarded(view, line, &locks.takers, &waited))
         // The word that a walk through interfaces writes is a part of what the walk costs.
         .filter(|line| walks.is_empty() || !line.writers.split(", ").all(|writer| walks.contains_key(writer)))
         .collect();
     let sum: f64 = lines.iter().map(|line| line.share.0).sum();
     lines.iter().map(|line| claim(view, line, line.share.0 / sum.max(f64::MIN_POSITIVE), &waited)).collect()
+}
+
+/// The part of an observation for which a process of Go is on CPU up to which its threads hardly run at once: goroutines move between
+/// threads, and take their lines of cache with them.
+const IN_TURN: f64 = 1.1;
+
+/// Whether the threads of a process of Go run one after another.
+fn in_turn(view: &View<'_>, process: &str) -> bool {
+    let go = |s: &Sampled<'_>| s.process == process && s.user.iter().any(|f| f.starts_with("runtime.goexit"));
+    view.on_cpu(process) <= IN_TURN * view.elapsed() && view.samples.iter().any(go)
 }
 
 /// By function, which part of its samples waited for shared lines.

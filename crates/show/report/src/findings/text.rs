@@ -90,7 +90,7 @@ pub(crate) fn sentence(onion: &Onion, findings: &Findings) -> String {
                 percent(*part),
                 safe::line(chain)
             ),
-            None => first_says.into_owned(),
+            None => first_says.into_owned() + &of_serial(first, findings),
         };
     }
     let beside: f64 = onion
@@ -140,11 +140,17 @@ pub(crate) fn sentence(onion: &Onion, findings: &Findings) -> String {
                 _ => format!("{} {}", l.name(), percent(*s)),
             })
             .collect();
-        return format!(
-            "No single cause is known for the {} that is lost: {}.",
-            percent(sum),
-            largest.join(", ")
-        );
+        let lost =
+            format!("o single cause is known for the {} that is lost: {}.", percent(sum), largest.join(", "));
+        return match findings.hot.as_ref().filter(|_| share(Layer::User) >= sum) {
+            Some((chain, part)) => format!(
+                "Most is the program's own work, {} of the capacity, {} of it in {}. N{lost}",
+                percent(share(Layer::User)),
+                percent(*part),
+                safe::line(chain)
+            ),
+            None => format!("N{lost}"),
+        };
     }
     if share(Layer::Idle) > share(Layer::User) && share(Layer::Idle) >= LISTED {
         return format!("Nothing stands out: nobody wanted {} of the capacity.", percent(share(Layer::Idle)));
@@ -177,6 +183,14 @@ pub(crate) fn sentence(onion: &Onion, findings: &Findings) -> String {
         "Nothing stands out: {} of the capacity is the program's own work{whose}{within}.",
         percent(share(Layer::User))
     )
+}
+
+/// Of one thread at work: what most of the program's own work is.
+fn of_serial(found: &Finding, findings: &Findings) -> String {
+    let hot = findings.hot.as_ref().filter(|_| found.id == "serial-thread");
+    hot.map_or_else(String::new, |(chain, part)| {
+        format!(" Of the program's own work, {} is in {}.", percent(*part), safe::line(chain))
+    })
 }
 
 /// The processes that user code is of.

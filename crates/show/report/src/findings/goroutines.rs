@@ -139,9 +139,9 @@ fn claim(view: &View<'_>, seen: &[Seen<'_>]) -> Option<Claim> {
         let held = |places: u64| (holding - places as f64).abs() <= OFF.max(OFF * places as f64);
         let counts = is_pool(site) || state == "chan send" || places.is_some_and(|n| n > 0 && held(n));
         (counts && waiting >= MOST * all)
-            .then_some((waiting, all, places, process, state, site, caller, waits))
+            .then_some((waiting, elapsed, all, places, process, state, site, caller, waits))
     });
-    let (waiting, all, places, process, state, site, caller, waits) =
+    let (waiting, elapsed, all, places, process, state, site, caller, waits) =
         most.max_by(|a, b| a.0.total_cmp(&b.0))?;
     let what = match (places, state) {
         _ if is_pool(site) => "a place in a pool".into(),
@@ -158,7 +158,7 @@ fn claim(view: &View<'_>, seen: &[Seen<'_>]) -> Option<Claim> {
         .with("what", what);
     claim.key = format!("goroutines {site}");
     claim.waited = Some(seconds(&waits));
-    claim.lives = all.max(waiting) * view.elapsed();
+    claim.lives = all.max(waiting) * elapsed;
     let part = (waiting / all.max(waiting)).min(1.0);
     for layer in [Layer::Serial, Layer::Idle, Layer::LockOrSerial] {
         claim.ask(Source::Layer(layer), part * view.beside_stacks(layer), "CPUs idle for it");

@@ -3,8 +3,6 @@
 
 use std::collections::HashMap;
 
-use ncpu_schema::instructions;
-
 use super::view::View;
 
 /// The separator of inlined functions around an instruction.
@@ -26,15 +24,12 @@ impl<'a, T: Copy + PartialEq> Inlined<'a, T> {
     /// Parts of the program's functions in inlined ones that `of` knows: the outermost of these counts, which is what the program called.
     pub fn new(view: &View<'a>, of: impl Fn(&'a str) -> Option<T>) -> Inlined<'a, T> {
         let mut sums: HashMap<&str, Sums<T>> = HashMap::new();
-        let Ok(Some(t)) = instructions::Reader::open(view.context.recording) else {
-            return Inlined { parts: HashMap::new() };
-        };
-        for row in t.rows() {
-            let (Some(function), Some(samples)) = (t.function.get(row), t.samples.get(row)) else { continue };
-            let (parts, all) = sums.entry(function).or_default();
-            *all += samples;
-            let names = t.around.get(row).into_iter().flat_map(|names| names.rsplit(WITHIN));
-            let Some(known) = names.chain(t.inlined.get(row)).find_map(&of).filter(|_| samples > 0.0) else {
+        for at in view.instructions() {
+            let (parts, all) = sums.entry(at.function).or_default();
+            *all += at.samples;
+            let names = at.around.into_iter().flat_map(|names| names.rsplit(WITHIN));
+            let samples = at.samples;
+            let Some(known) = names.chain(at.inlined).find_map(&of).filter(|_| samples > 0.0) else {
                 continue;
             };
             match parts.iter_mut().find(|(of, _)| *of == known) {

@@ -42,7 +42,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     // The word of a lock that threads wait for is a part of what that lock costs, and so is the data that they write with it.
     let locks = held(view);
     let waited = waited(view);
-    let walks = super::type_walks::walks(view);
+    let walks = view.walks();
     let lines: Vec<SharedLine> = evidence::shared_lines(context, all)
         .into_iter()
         .filter(|line| !in_turn(view, &line.process))

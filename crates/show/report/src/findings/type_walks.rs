@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ncpu_schema::{SampleClass, UserCause, instructions};
+use ncpu_schema::{SampleClass, UserCause};
 
 use super::claim::{Claim, Kind, Source};
 use super::places::{Most, Place};
@@ -19,16 +19,15 @@ const SAMPLES: f64 = 20.0;
 /// The part of capacity from which it is claimed.
 const LEAST: f64 = 0.05;
 
-/// By function, the part of its samples in such walks, and in waits for the line of the word that they write.
+/// By function, the part of its samples in such walks, and in waits for the line of the word that they write. [`View::walks`] keeps
+/// them.
 pub(super) fn walks<'a>(view: &View<'a>) -> HashMap<&'a str, f64> {
-    let Ok(Some(t)) = instructions::Reader::open(view.context.recording) else { return HashMap::new() };
     let mut sums: HashMap<&str, (f64, f64)> = HashMap::new();
     // Code that was made at run time is in no file; functions of C++ have colons in their names.
-    for row in t.rows().filter(|&row| t.file.get(row).is_none()) {
-        let (Some(function), Some(samples)) = (t.function.get(row), t.samples.get(row)) else { continue };
-        let (walk, all) = sums.entry(function).or_default();
-        *walk += if t.text.get(row).is_some_and(|text| text.starts_with(WALK)) { samples } else { 0.0 };
-        *all += samples;
+    for at in view.instructions().iter().filter(|at| !at.in_file) {
+        let (walk, all) = sums.entry(at.function).or_default();
+        *walk += if at.text.is_some_and(|text| text.starts_with(WALK)) { at.samples } else { 0.0 };
+        *all += at.samples;
     }
     sums.retain(|function, (walk, all)| *walk >= SAMPLES && *walk >= MUCH * *all && !function.contains("::"));
     if sums.is_empty() {
@@ -43,7 +42,7 @@ pub(super) fn walks<'a>(view: &View<'a>) -> HashMap<&'a str, f64> {
 }
 
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
-    let walks = walks(view);
+    let walks = view.walks();
     let mut of: BTreeMap<&str, Vec<(usize, f64)>> = BTreeMap::new();
     for (at, sample) in view.samples.iter().enumerate().filter(|(_, s)| s.class == SampleClass::User) {
         let in_java = sample.user.iter().any(|f| f.starts_with("JavaThread::"));

@@ -1,11 +1,11 @@
 //! What detectors see of a recording.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
 
 use ncpu_schema::{
     Counter, CpuState, Error, InterruptKind, Layer, Microstate, Runnable, SampleClass, StackKind, UserCause,
-    interrupts, runnable, stacks, threads, user_causes,
+    instructions, interrupts, runnable, stacks, threads, user_causes,
 };
 
 use crate::causes::When;
@@ -87,6 +87,22 @@ pub struct View<'a> {
     sampled: [f64; Layer::ALL.len()],
     /// Entries that were asked for, by evidence and subject: thousands of stacks have the same functions.
     entries: RefCell<HashMap<When, HashMap<String, Option<&'a str>>>>,
+    /// Read when first asked for: few programs have a detector's functions.
+    instructions: OnceCell<Vec<Instruction<'a>>>,
+    walks: OnceCell<HashMap<&'a str, f64>>,
+}
+
+/// An instruction that was sampled in the program's code.
+pub(super) struct Instruction<'a> {
+    pub function: &'a str,
+    pub samples: f64,
+    /// Its text in assembler.
+    pub text: Option<&'a str>,
+    /// Whether its code is in a file, and was not made at run time.
+    pub in_file: bool,
+    /// The function that it was inlined from, and the inlined functions around that one, innermost first.
+    pub inlined: Option<&'a str>,
+    pub around: Option<&'a str>,
 }
 
 impl<'a> View<'a> {
@@ -140,7 +156,33 @@ impl<'a> View<'a> {
             runnable,
             sampled,
             entries: RefCell::default(),
+            instructions: OnceCell::new(),
+            walks: OnceCell::new(),
         })
+    }
+
+    /// Table `instructions`; empty where the recording has no such table.
+    pub(super) fn instructions(&self) -> &[Instruction<'a>] {
+        self.instructions.get_or_init(|| {
+            let Ok(Some(t)) = instructions::Reader::open(self.context.recording) else { return Vec::new() };
+            t.rows()
+                .filter_map(|row| {
+                    Some(Instruction {
+                        function: t.function.get(row)?,
+                        samples: t.samples.get(row)?,
+                        text: t.text.get(row),
+                        in_file: t.file.get(row).is_some(),
+                        inlined: t.inlined.get(row),
+                        around: t.around.get(row),
+                    })
+                })
+                .collect()
+        })
+    }
+
+    /// By function, the part of its samples in tests of types that walk through interfaces.
+    pub(super) fn walks(&self) -> &HashMap<&'a str, f64> {
+        self.walks.get_or_init(|| super::type_walks::walks(self))
     }
 
     /// The entry of the rule book for a cause with this evidence and subject.

@@ -7,6 +7,7 @@ use ncpu_schema::{
 };
 use ncpu_table::Table;
 
+use crate::file::{Event, has};
 use crate::{Imported, MAX_CPUS, ON_CPU, State};
 
 /// Puts it together.
@@ -176,6 +177,19 @@ fn thread_rows(state: &State<'_>, elapsed: f64) -> Table {
     rows.finish()
 }
 
+/// Why no sample has a caller.
+fn no_callers(event: &Event) -> &'static str {
+    match event.sample_type {
+        of if of & has::CALLCHAIN == 0 => "there are no callers: `perf record -g` records them",
+        of if of & has::STACK_USER != 0 => {
+            "there are no callers: perf copied the stacks (--call-graph dwarf), and copies are not read here; record with `perf record -g`"
+        }
+        _ => {
+            "there are no callers, although perf looked for them (-g): code that was built without frame pointers shows none; build              with -fno-omit-frame-pointer"
+        }
+    }
+}
+
 /// Notes for the reader: missing layers, and how to record them.
 fn notes(state: &State<'_>, rest: f64) -> Vec<String> {
     let (file, event) = (state.file, state.event);
@@ -199,7 +213,7 @@ fn notes(state: &State<'_>, rest: f64) -> Vec<String> {
         );
     }
     if !state.chains {
-        notes.push("there are no callers: `perf record -g` records them".into());
+        notes.push(no_callers(event).into());
     }
     if event.excludes_kernel() {
         notes.push("perf did not sample the kernel: its time is part of user code, or missing".into());

@@ -11,6 +11,10 @@ const BURN: &[u8] = include_bytes!("data/burn.data");
 /// A few records of `perf record -a`.
 const MACHINE: &[u8] = include_bytes!("data/machine.data");
 
+/// `perf record -e cpu-clock:u -F 99 -g` and `--call-graph dwarf,64` of a loop in `main` that was built without frame pointers.
+const NO_FRAMES: &[u8] = include_bytes!("data/no_frames.data");
+const COPIES: &[u8] = include_bytes!("data/copies.data");
+
 fn table<'a>(imported: &'a Imported, name: &str) -> &'a Table {
     imported.tables.iter().find(|table| table.name() == name).unwrap()
 }
@@ -113,4 +117,15 @@ fn damaged_files_are_read_or_refused() {
             assert!(sum.is_finite() && sum >= 0.0, "{name} {column} {sum}");
         }
     }
+}
+
+#[test]
+fn missing_callers_are_explained_by_how_perf_was_run() {
+    for (bytes, says) in [(NO_FRAMES, "without frame pointers"), (COPIES, "--call-graph dwarf")] {
+        let notes = import(bytes).unwrap().notes.join("\n");
+        assert!(notes.contains("no callers") && notes.contains(says), "{notes}");
+        assert!(!notes.contains("`perf record -g` records them"), "{notes}");
+    }
+    let notes = import(MACHINE).unwrap().notes.join("\n");
+    assert!(!notes.contains("although perf looked"), "{notes}");
 }

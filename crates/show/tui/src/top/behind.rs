@@ -352,25 +352,33 @@ fn tenant(interval: &Interval, name: &str) -> Vec<Line> {
         [("lost to, thread-s", "victim", "culprit"), ("took from, thread-s", "culprit", "victim")]
     {
         let table = &interval.ledger;
-        let threads = |row: usize| table.number(row, "threads").unwrap_or(0.0);
-        let mut rows: Vec<usize> = (0..table.num_rows())
-            .filter(|&row| table.text(row, own) == Some(name) && threads(row) >= 0.0005)
-            .filter(|&row| own == "victim" || table.text(row, other) != Some(name))
-            .collect();
-        rows.sort_by(|&a, &b| threads(b).total_cmp(&threads(a)));
-        if rows.is_empty() {
+        // Seconds that are measured and seconds that are estimated have a row each.
+        let mut sums: Vec<(Option<&str>, &str, f64)> = Vec::new();
+        for row in (0..table.num_rows()).filter(|&row| table.text(row, own) == Some(name)) {
+            let who = table.text(row, other);
+            if own == "culprit" && who == Some(name) {
+                continue;
+            }
+            let how = table.text(row, "lock").or(table.text(row, "cause")).unwrap_or("");
+            let threads = table.number(row, "threads").unwrap_or(0.0);
+            match sums.iter_mut().find(|(w, h, _)| (*w, *h) == (who, how)) {
+                Some((.., sum)) => *sum += threads,
+                None => sums.push((who, how, threads)),
+            }
+        }
+        sums.retain(|(.., threads)| *threads >= 0.0005);
+        sums.sort_by(|a, b| b.2.total_cmp(&a.2));
+        if sums.is_empty() {
             continue;
         }
         lines.extend([(String::new(), false), (head.to_string(), true)]);
-        lines.extend(rows.iter().take(2 * ROWS).map(|&row| {
-            let word = |column: &str| table.text(row, column).map(|text| safe::line(text).into_owned());
-            let who = match table.text(row, other) {
-                Some(who) if who == name => "itself".into(),
-                Some(who) => safe::line(who).into_owned(),
+        lines.extend(sums.iter().take(2 * ROWS).map(|(who, how, threads)| {
+            let who = match who {
+                Some(who) if *who == name => "itself".into(),
+                Some(who) => safe::line(who),
                 None => "unknown".into(),
             };
-            let how = word("lock").or(word("cause")).unwrap_or_default();
-            (format!("   {:>8.3}  {who}: {how}", threads(row)), false)
+            (format!("   {threads:>8.3}  {who}: {}", safe::line(how)), false)
         }));
     }
     lines

@@ -6,6 +6,9 @@ pub enum Failure {
     /// The machine lacks what the case needs; no fault of anybody's.
     #[error("skipped: {0}")]
     Lacks(String),
+    /// An option of its own is mistaken, on whatever machine.
+    #[error("{0}")]
+    Usage(String),
     /// It went wrong.
     #[error("{0}")]
     Failed(String),

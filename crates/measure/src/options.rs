@@ -43,7 +43,7 @@ impl Options {
                 let known: Vec<String> =
                     flags.iter().map(|f| format!("-{} {}", f.letter, f.value).trim().into()).collect();
                 let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-                Failure::Failed(format!("{word}: {what}; the case's own options are: {known}"))
+                Failure::Usage(format!("{word}: {what}; the case's own options are: {known}"))
             };
             if !word.starts_with('-') && flags.iter().any(|f| f.letter == WORDS) {
                 given.entry(WORDS).or_default().push(word.clone());
@@ -109,7 +109,7 @@ impl Options {
     /// It names none.
     pub fn parsed<T: FromStr<Err = String> + Default>(&self, letter: char) -> Result<T, Failure> {
         let Some(text) = self.text(letter) else { return Ok(T::default()) };
-        text.parse().map_err(|e| Failure::Failed(format!("-{letter} {text}: {e}")))
+        text.parse().map_err(|e| Failure::Usage(format!("-{letter} {text}: {e}")))
     }
 
     /// An option's value as the name of a file.
@@ -118,7 +118,7 @@ impl Options {
     /// There is a zero in it.
     pub fn path(&self, letter: char) -> Result<CString, Failure> {
         CString::new(self.text(letter).unwrap_or(""))
-            .map_err(|_| Failure::Failed(format!("-{letter}: a zero in a name")))
+            .map_err(|_| Failure::Usage(format!("-{letter}: a zero in a name")))
     }
 
     /// [`Options::number`] where it counts what lies in memory.
@@ -126,7 +126,7 @@ impl Options {
     /// # Errors
     /// As there, or it is larger than memory can be.
     pub fn size(&self, letter: char) -> Result<usize, Failure> {
-        usize::try_from(self.number(letter)?).map_err(|e| Failure::Failed(format!("-{letter}: {e}")))
+        usize::try_from(self.number(letter)?).map_err(|e| Failure::Usage(format!("-{letter}: {e}")))
     }
 
     /// The number of an option: `k`, `m`, `g` and `t` multiply by powers of 1024.
@@ -147,7 +147,7 @@ impl Options {
 
     fn checked(&self, letter: char, text: &str) -> Result<u64, Failure> {
         number(text).ok_or_else(|| {
-            Failure::Failed(format!(
+            Failure::Usage(format!(
                 "-{letter} {text}: not a number; give one as in 100, 8k, 2m (k, m, g: powers of 1024)"
             ))
         })

@@ -15,7 +15,7 @@ pub const CASES: &[Case] = &[Case {
     setup: |o| {
         let words = o.size('s')? / size_of::<usize>();
         if words < 2 * STEP {
-            return Err(Failure::Failed("-s: give at least 2 KB, two steps".into()));
+            return Err(Failure::Usage("-s: give at least 2 KB, two steps".into()));
         }
         let zero = |_| AtomicUsize::new(0);
         Ok(Box::new(Chains {

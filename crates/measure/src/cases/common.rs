@@ -127,7 +127,7 @@ pub fn one_of<T: Copy>(o: &Options, letter: char, known: &[(&str, T)]) -> Result
     let text = o.text(letter).unwrap_or("");
     known.iter().find(|(name, _)| *name == text).map(|(_, x)| *x).ok_or_else(|| {
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-        Failure::Failed(format!("-{letter} {text}: give one of {}", names.join(", ")))
+        Failure::Usage(format!("-{letter} {text}: give one of {}", names.join(", ")))
     })
 }
 

@@ -40,11 +40,11 @@ pub const CASES: &[Case] = &[
         flags: &[Flag { letter: 's', value: "SIZE", default: "2m", about: "of a page: 2m or 1g" }],
         setup: |o: &Options| {
             let size = o.text('s').unwrap_or("2m").parse::<PageSize>();
-            let size = size.map_err(|_| Failure::Failed("-s: give 2m or 1g".into()))?;
+            let size = size.map_err(|_| Failure::Usage("-s: give 2m or 1g".into()))?;
             let bytes = match size {
                 PageSize::Huge2M => 2 << 20,
                 PageSize::Huge1G => 1 << 30,
-                _ => return Err(Failure::Failed("-s: give 2m or 1g".into())),
+                _ => return Err(Failure::Usage("-s: give 2m or 1g".into())),
             };
             pool(size, Path::new("/"))?;
             // One at a time: other workers want some too.

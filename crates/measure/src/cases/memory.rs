@@ -85,7 +85,7 @@ impl Mapping {
         let fd = if path.as_c_str() == c"MAP_ANON" { None } else { Some(open(&path, libc::O_RDWR)?) };
         let len = o.size('l')?;
         if len == 0 || len > isize::MAX as usize {
-            return Err(Failure::Failed(format!("-l {len}: give a length above 0 that memory has room for")));
+            return Err(Failure::Usage(format!("-l {len}: give a length above 0 that memory has room for")));
         }
         Ok(Mapping { fd, len, shared: o.has('s'), read: o.has('r'), write: o.has('w') })
     }
@@ -213,7 +213,7 @@ impl Batch for Protect {
         }
         self.unmap();
         let len =
-            n.checked_mul(self.what.len).ok_or_else(|| Failure::Failed("-B times -l: too large".into()))?;
+            n.checked_mul(self.what.len).ok_or_else(|| Failure::Usage("-B times -l: too large".into()))?;
         let at = self.what.map(len);
         if at == libc::MAP_FAILED {
             return Err(Failure::os("mmap"));

@@ -39,10 +39,10 @@ impl Sockets {
         use std::io::Write;
         let (n, readable, writable) = (o.size('n')?, o.size('r')?, o.size('w')?);
         if n % 2 != 0 || n == 0 {
-            return Err(Failure::Failed(format!("-n {n}: give an even number, since sockets come in pairs")));
+            return Err(Failure::Usage(format!("-n {n}: give an even number, since sockets come in pairs")));
         }
         if readable > n || writable > n {
-            return Err(Failure::Failed(format!("-r and -w: give no more than the {n} of -n")));
+            return Err(Failure::Usage(format!("-r and -w: give no more than the {n} of -n")));
         }
         descriptors(n as u64)?;
         let pairs: std::io::Result<Vec<_>> = (0..n / 2).map(|_| UnixStream::pair()).collect();

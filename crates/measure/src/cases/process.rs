@@ -77,7 +77,7 @@ pub const CASES: &[Case] = &[
         flags: &[Flag { letter: 'f', value: "FORMAT", default: "%c", about: "how" }],
         setup: |o| {
             let format = std::ffi::CString::new(o.text('f').unwrap_or("%c"))
-                .map_err(|_| Failure::Failed("-f: a zero in the format".into()))?;
+                .map_err(|_| Failure::Usage("-f: a zero in the format".into()))?;
             Ok(Box::new(Alone(move |_: Worker| {
                 let (format, tms) = (format.clone(), [local(0), local(1)]);
                 let (mut text, mut i) = ([0 as c_char; 80], 0);

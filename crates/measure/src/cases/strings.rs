@@ -201,7 +201,7 @@ impl Batch for Chain {
 fn memrand(o: &Options) -> Result<Box<dyn Bench>, Failure> {
     let words = o.size('s')? / size_of::<usize>();
     if words < 129 {
-        return Err(Failure::Failed("-s: give more than 1 KB, the length of a step".into()));
+        return Err(Failure::Usage("-s: give more than 1 KB, the length of a step".into()));
     }
     Ok(Box::new(Alone(move |_: Worker| {
         Ok(Box::new(Chain((0..words).map(|i| (i + words - 128) % words).collect())) as Box<dyn Batch>)

@@ -99,6 +99,9 @@ pub struct Control {
     figures: [AtomicU32; TEXT],
 }
 
+/// In the place of a failure's kind while its words are written.
+const WRITING: u32 = 4;
+
 /// All of it.
 pub struct Board {
     pub control: Shared<Control>,
@@ -175,8 +178,9 @@ impl Board {
         let (code, text) = match failure {
             Failure::Lacks(text) => (1, text),
             Failure::Failed(text) => (2, text),
+            Failure::Usage(text) => (3, text),
         };
-        if self.control.failed.compare_exchange(0, 3, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if self.control.failed.compare_exchange(0, WRITING, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             put(&self.control.message, text);
             self.control.failed.store(code, Ordering::Release);
         }
@@ -187,6 +191,7 @@ impl Board {
         match self.control.failed.load(Ordering::Acquire) {
             0 => None,
             1 => Some(Failure::Lacks(get(&self.control.message))),
+            3 => Some(Failure::Usage(get(&self.control.message))),
             _ => Some(Failure::Failed(get(&self.control.message))),
         }
     }

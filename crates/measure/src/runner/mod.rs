@@ -144,7 +144,7 @@ pub fn run(
     plan.memory.check(machine).map_err(|e| told(&e))?;
     let workers = options.workers();
     if workers == 0 {
-        return Err(Failure::Failed("no workers: give at least one process and one thread".into()));
+        return Err(Failure::Usage("no workers: give at least one process and one thread".into()));
     }
     let usable = order.as_ref().map_or(machine.online.and(&machine.allowed).len(), Vec::len);
     let setting = Setting { plan, machine, order, room: workers <= usable };

@@ -87,7 +87,7 @@ pub fn find(name: &str) -> Option<&'static Survey> {
 fn numbers(letter: char, text: &str) -> Result<Vec<u64>, Failure> {
     let numbers: Option<Vec<u64>> = text.split(',').map(|w| crate::options::number(w.trim())).collect();
     numbers.filter(|n| n.iter().all(|&n| n > 0)).ok_or_else(|| {
-        Failure::Failed(format!("-{letter} {text}: give numbers above 0 with commas between, as in 1,2,4"))
+        Failure::Usage(format!("-{letter} {text}: give numbers above 0 with commas between, as in 1,2,4"))
     })
 }
 

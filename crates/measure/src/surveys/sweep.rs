@@ -121,7 +121,7 @@ fn pairs(letter: char, text: &str) -> Result<Vec<(u64, u64)>, Failure> {
         Some((crate::options::number(a)?, crate::options::number(b)?))
     };
     let pairs: Option<Vec<_>> = text.split(',').map(pair).collect();
-    pairs.ok_or_else(|| Failure::Failed(format!("-{letter} {text}: give pairs of numbers, as in 0/0,100/1k")))
+    pairs.ok_or_else(|| Failure::Usage(format!("-{letter} {text}: give pairs of numbers, as in 0/0,100/1k")))
 }
 
 fn block_copy(r: &Request<'_>) -> Result<Report, Failure> {
@@ -227,6 +227,7 @@ fn sweep(
                 point.notes = notes(&o);
             }
             Err(Failure::Lacks(why)) => point.notes = format!("skipped: {why}"),
+            Err(mistaken @ Failure::Usage(_)) => return Err(mistaken),
             Err(Failure::Failed(why)) => {
                 report.failed.push(format!("{name} {}: {why}", row.words.join(" ")));
                 point.notes = why;

@@ -36,11 +36,11 @@ pub struct BenchArgs {
     suite: Option<String>,
 
     /// Threads in each process
-    #[arg(short = 'T', long, value_name = "N", default_value_t = 1)]
+    #[arg(short = 'T', long, value_name = "N", default_value_t = 1, value_parser = crate::usage::one_or_more)]
     threads: usize,
 
     /// Processes
-    #[arg(short = 'P', long, value_name = "N", default_value_t = 1)]
+    #[arg(short = 'P', long, value_name = "N", default_value_t = 1, value_parser = crate::usage::one_or_more)]
     processes: usize,
 
     /// Samples at least
@@ -52,7 +52,7 @@ pub struct BenchArgs {
     duration: u64,
 
     /// Operations in a sample [default: chosen by the runner]
-    #[arg(short = 'B', long, value_name = "N")]
+    #[arg(short = 'B', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     batch: Option<u64>,
 
     /// Stop once the median is known to within PERCENT, with 95 % confidence
@@ -128,7 +128,7 @@ fn check_threads(threads: usize) -> anyhow::Result<()> {
     let mappings = read("/proc/sys/vm/max_map_count").unwrap_or(65_530);
     let most =
         (mappings.saturating_sub(1000) / 4).min(read("/proc/sys/kernel/threads-max").unwrap_or(usize::MAX));
-    anyhow::ensure!(
+    require!(
         threads <= most,
         "-T {threads}: a process has room for {most} threads (vm.max_map_count {mappings}); give fewer, or more processes with -P"
     );
@@ -182,6 +182,10 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
             Some(energy) => energy.during(plan.processes * plan.threads, run),
             None => run(),
         };
+        if let Err(mistaken @ ncpu_measure::Failure::Usage(_)) = outcome {
+            progress_over();
+            return Err(mistaken).context(name);
+        }
         rows.push(Row { name: name.into(), plan, outcome });
         if stop.load(Ordering::Relaxed) {
             break;
@@ -206,6 +210,9 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         if matches!(failure, ncpu_measure::Failure::Failed(_)) {
             code = ExitCode::FAILURE;
         }
+    }
+    if stop.load(Ordering::Relaxed) {
+        code = ExitCode::from(stop::status());
     }
     let mut printer = args.rows.printer()?;
     let table = args.rows.select().apply(table)?;
@@ -265,14 +272,14 @@ fn choose(args: &BenchArgs) -> anyhow::Result<Vec<Job>> {
     let mut chosen: Vec<Job> = Vec::new();
     if let Some(name) = &args.suite {
         let suite = suite::find(name)
-            .with_context(|| format!("--suite {name}: there is no such suite; there is libmicro"))?;
+            .ok_or_else(|| mistake!("--suite {name}: unknown suite; expected libmicro"))?;
         chosen.extend(
             standard(suite).filter(|j| {
                 args.names.is_empty() || args.names.iter().any(|pattern| glob(pattern, j.name()))
             }),
         );
         if chosen.is_empty() {
-            anyhow::bail!("suite {name} has nothing of these names");
+            usage!("suite {name} has nothing of these names");
         }
         return Ok(chosen);
     }
@@ -286,10 +293,10 @@ fn choose(args: &BenchArgs) -> anyhow::Result<Vec<Job>> {
             }
         }
         if !found && surveys::find(pattern).is_some() {
-            anyhow::bail!("`{pattern}` has a table of its own: run it alone");
+            usage!("`{pattern}` has a table of its own: run it alone");
         }
         if !found {
-            anyhow::bail!("unknown benchmark `{pattern}`; `ncpu bench` without a name lists all benchmarks");
+            usage!("unknown benchmark `{pattern}`; `ncpu bench` without a name lists all benchmarks");
         }
     }
     Ok(chosen)
@@ -342,6 +349,6 @@ mod tests {
         assert_eq!(names(&["getpid", "getpi*"]).unwrap(), ["getpid"]);
         assert_eq!(names(&["--suite", "libmicro", "getpid"]).unwrap(), ["getpid"]);
         assert!(names(&["no-such"]).unwrap_err().contains("unknown benchmark `no-such`"));
-        assert!(names(&["--suite", "none"]).unwrap_err().contains("no such suite"));
+        assert!(names(&["--suite", "none"]).unwrap_err().contains("unknown suite"));
     }
 }

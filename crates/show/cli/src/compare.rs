@@ -79,7 +79,7 @@ pub fn run(args: &CompareArgs, rest: &Rest<'_>) -> anyhow::Result<Option<ExitCod
         (table, a.display().to_string(), b.display().to_string())
     } else if let Some(other) = &args.against {
         if args.rounds == 0 {
-            anyhow::bail!("--rounds 0: give 1 or more");
+            usage!("--rounds 0: give 1 or more");
         }
         let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
         notes.push(format!("seed {seed}: `--seed {seed}` repeats the order of the runs"));
@@ -99,7 +99,7 @@ pub fn run(args: &CompareArgs, rest: &Rest<'_>) -> anyhow::Result<Option<ExitCod
         };
         if stop.load(Ordering::Relaxed) {
             notes.push("stopped early: what was done is shown".into());
-            code = ExitCode::from(130);
+            code = ExitCode::from(stop::status());
         }
         (table, a.to_string_lossy().into_owned(), b.to_string_lossy().into_owned())
     } else {
@@ -214,7 +214,7 @@ fn builds(
     stop: &AtomicBool,
 ) -> anyhow::Result<Table> {
     if names.is_empty() {
-        anyhow::bail!("--against: say which benchmarks, or give --command; `ncpu bench` lists them");
+        usage!("--against: say which benchmarks, or give --command; `ncpu bench` lists them");
     }
     let mut random = fastrand::Rng::with_seed(seed);
     let mut done: Vec<(Key, Pairs)> = Vec::new();

@@ -70,7 +70,7 @@ pub fn defaults(
     let chosen = matches.subcommand_name().filter(|name| TABLES.iter().any(|(table, _)| table == name));
     let Some(chosen) = chosen else {
         let tables = TABLES.map(|(table, _)| format!("ncpu {table}")).join(", ");
-        anyhow::ensure!(named.is_none(), "--config: only {tables} take options from a file");
+        require!(named.is_none(), "--config: only {tables} take options from a file");
         return Ok(None);
     };
     if named.is_none() && !file.exists() {

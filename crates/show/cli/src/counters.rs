@@ -134,9 +134,7 @@ impl CountersArgs {
     fn by(&self) -> anyhow::Result<ByArg> {
         let tasks = self.target.pid.is_some() || !self.command.is_empty() && !self.target.all;
         if self.target.cgroup.is_some() && self.by == Some(ByArg::Process) {
-            anyhow::bail!(
-                "a cgroup is counted by CPU, not by process: give --by cpu, core, package, node or all"
-            );
+            usage!("a cgroup is counted by CPU, not by process: give --by cpu, core, package, node or all");
         }
         Ok(match self.by {
             Some(by) => by,
@@ -162,12 +160,10 @@ pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
         return list(&args, &sources, pattern);
     }
     if args.count == Some(0) {
-        anyhow::bail!("0 reports: give 1 or more");
+        usage!("0 reports: give 1 or more");
     }
     if !args.command.is_empty() && (args.target.pid.is_some() || args.target.cgroup.is_some()) {
-        anyhow::bail!(
-            "-p and -c count what runs already; a command counts itself, or with -a the whole machine"
-        );
+        usage!("-p and -c count what runs already; a command counts itself, or with -a the whole machine");
     }
     let metric = args.metric.of_command(&args.command)?;
     let every = args.interval.map(interval).transpose()?;

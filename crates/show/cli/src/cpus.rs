@@ -160,6 +160,7 @@ fn report(
     stop: &AtomicBool,
 ) -> anyhow::Result<()> {
     let interval = args.interval.unwrap_or(Duration::from_secs(1));
+    require!(args.count != Some(0), "0 reports: give 1 or more");
     let count = args.count.unwrap_or(if args.interval.is_some() { u64::MAX } else { 1 });
     let start = Instant::now();
     let mut due = Duration::ZERO;

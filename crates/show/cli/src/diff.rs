@@ -43,14 +43,14 @@ pub struct DiffArgs {
 /// Exits with 1 where a condition of `--fail-if` is met, with 2 where one cannot be judged.
 pub fn run(mut args: DiffArgs) -> anyhow::Result<ExitCode> {
     let rows = args.select.select() != ncpu_table::Select::default();
-    anyhow::ensure!(
+    require!(
         !rows || args.select.format() != Format::Text,
         "-k, -A, -m and --top are for rows of a table: give -o csv, json or parquet, too"
     );
     if args.b.is_empty() {
         match args.a.len() {
             2 => args.b = args.a.split_off(1),
-            n => anyhow::bail!(
+            n => usage!(
                 "{n} recording{} and no `--`: name both sides, as in `ncpu diff before.ncpu after.ncpu` or \
                  `ncpu diff before*.ncpu -- after*.ncpu`",
                 if n == 1 { "" } else { "s" }
@@ -60,10 +60,7 @@ pub fn run(mut args: DiffArgs) -> anyhow::Result<ExitCode> {
     if let Some(option) =
         args.b.iter().find(|d| d.to_str().is_some_and(|d| d.starts_with('-')) && !d.exists())
     {
-        anyhow::bail!(
-            "{}: after `--` come the recordings of side B; put options before side A",
-            option.display()
-        );
+        usage!("{}: after `--` come the recordings of side B; put options before side A", option.display());
     }
     let open = |dirs: &[PathBuf]| dirs.iter().map(|d| Recording::open(d)).collect::<Result<Vec<_>, _>>();
     let (a, b) = (open(&args.a)?, open(&args.b)?);
@@ -130,7 +127,7 @@ fn work(text: &str) -> anyhow::Result<[f64; 2]> {
     match parts.as_deref() {
         Some([both]) => Ok([*both, *both]),
         Some([a, b]) => Ok([*a, *b]),
-        _ => anyhow::bail!("--work {text}: give the units of work of each side, as in 3617871,7813154"),
+        _ => usage!("--work {text}: give the units of work of each side, as in 3617871,7813154"),
     }
 }
 

@@ -241,7 +241,7 @@ fn dump(args: &DumpArgs, threads: usize) -> anyhow::Result<ExitCode> {
         let _ = teller.join();
     }
     let summary = match result {
-        Err(ncpu_dump::Error::Interrupted) => return Ok(ExitCode::from(130)),
+        Err(ncpu_dump::Error::Interrupted) => return Ok(ExitCode::from(crate::stop::status())),
         result => result?,
     };
     let mb = |bytes: u64| bytes as f64 / 1e6;

@@ -136,8 +136,8 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     // A column that the table lacks is an error before a program runs.
     let shown = table_of(args.table.as_deref(), &Found::default());
     args.rows.select().check(shown.columns(), shown.name())?;
-    anyhow::ensure!(args.least >= 0.0 && args.least.is_finite(), "--least {}: give 0 or more", args.least);
-    let length = Duration::try_from_secs_f64(args.length).context("--for: give seconds")?;
+    require!(args.least >= 0.0 && args.least.is_finite(), "--least {}: give 0 or more", args.least);
+    let length = Duration::try_from_secs_f64(args.length).map_err(|_| mistake!("--for: give seconds"))?;
     let ncpu = std::env::current_exe().context("finding ncpu itself")?;
     let root = std::path::Path::new("/");
     let machine = Topology::read(root)?;
@@ -179,7 +179,7 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     result?;
     forgotten?;
     report(args, &found, &options.ncpu)?;
-    Ok(if stop.load(Ordering::Relaxed) { ExitCode::from(130) } else { ExitCode::SUCCESS })
+    Ok(if stop.load(Ordering::Relaxed) { ExitCode::from(stop::status()) } else { ExitCode::SUCCESS })
 }
 
 /// Whether a remedy is one of those asked for.

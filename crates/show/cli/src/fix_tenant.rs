@@ -285,7 +285,7 @@ fn against(order: &Order<'_>, first: &Tenancy, victim: &str, seen: &Seen) -> any
 /// # Errors
 /// The machine cannot be observed, there is no such tenant, or a setting cannot be undone.
 pub fn run(order: &Order<'_>) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(
+    require!(
         (0.0..=100.0).contains(&order.most_loss),
         "--most-loss {}: expected a percentage from 0 to 100",
         order.most_loss

@@ -88,7 +88,10 @@ pub struct ForeseeArgs {
     to_model: bool,
 
     /// List the catalogue of machines
-    #[arg(long)]
+    #[arg(
+        long,
+        conflicts_with_all = ["recording", "model", "to_model", "buy", "on", "fix", "rank", "record", "html", "table"]
+    )]
     machines: bool,
 
     /// Seed of the simulation; the same seed gives the same tables
@@ -162,7 +165,8 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
         args.rows.print(machines::table())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let fixes = args.fix.iter().map(|fix| fix.parse()).collect::<Result<Vec<Fix>, _>>()?;
+    let fixes = args.fix.iter().map(|fix| fix.parse()).collect::<Result<Vec<Fix>, _>>();
+    let fixes = fixes.map_err(|why| mistake!("{why}"))?;
     let (mut model, mut notes, beside) = model(args)?;
     if args.to_model {
         crate::out::put(&model.to_toml())?;
@@ -238,7 +242,7 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
         crate::out::page(file, &ncpu_report::html::page(&recording)?)?;
     }
     print(args, &recording, &answer)?;
-    Ok(if stopped() { ExitCode::from(130) } else { ExitCode::SUCCESS })
+    Ok(if stopped() { ExitCode::from(stop::status()) } else { ExitCode::SUCCESS })
 }
 
 /// The machine that `--on` names, with line transfers measured on it where the recording has them.
@@ -376,7 +380,7 @@ fn buy(args: &ForeseeArgs, file: &Path, model: &Model, mut notes: Vec<String>) -
     } else {
         args.rows.print_all(&args.rows.select().apply(answer.table())?)?;
     }
-    Ok(if stopped() { ExitCode::from(130) } else { ExitCode::SUCCESS })
+    Ok(if stopped() { ExitCode::from(stop::status()) } else { ExitCode::SUCCESS })
 }
 
 fn model(args: &ForeseeArgs) -> anyhow::Result<(Model, Vec<String>, Beside)> {
@@ -384,12 +388,12 @@ fn model(args: &ForeseeArgs) -> anyhow::Result<(Model, Vec<String>, Beside)> {
         return Ok((Model::read(file)?, Vec::new(), Beside::default()));
     }
     if args.recording.is_empty() {
-        anyhow::bail!(
+        usage!(
             "no recording and no model; give a recording (`ncpu run --record DIR -- CMD`) or --model FILE"
         );
     }
     if let Some(x) = args.throughput.filter(|x| !(*x > 0.0 && x.is_finite())) {
-        anyhow::bail!("--throughput {x}: give units a second, above 0");
+        usage!("--throughput {x}: give units a second, above 0");
     }
     let mut beside = Beside { takes: args.takes.clone(), ..Beside::default() };
     let mut recordings = Vec::new();
@@ -419,10 +423,10 @@ fn model(args: &ForeseeArgs) -> anyhow::Result<(Model, Vec<String>, Beside)> {
     }
     let several = recordings.len();
     if several > 1 && args.throughput.is_some() {
-        anyhow::bail!("--throughput is of one recording: with several, record each with --metric");
+        usage!("--throughput is of one recording: with several, record each with --metric");
     }
     if args.bound.len() > 1 && args.bound.len() != several {
-        anyhow::bail!(
+        usage!(
             "--bound has {} numbers for {several} recordings: give one for all, or one for each",
             args.bound.len()
         );
@@ -582,7 +586,7 @@ fn counts(
                 fewer.push(n.to_string());
             }
             Ok(n) if n > all => anyhow::bail!("--cpus {n}: {} has {before} CPUs", hardware.name),
-            _ => anyhow::bail!("--cpus {list}: `{word}` is not a number of CPUs; give a list as in 2,8,32"),
+            _ => usage!("--cpus {list}: `{word}` is not a number of CPUs; give a list as in 2,8,32"),
         }
     }
     counts.sort_unstable();

@@ -104,7 +104,7 @@ pub fn run(args: &HugepagesArgs) -> anyhow::Result<ExitCode> {
         _ => ncpu_remedy::sys::processes(),
     };
     let one = args.pid.is_some();
-    anyhow::ensure!(!args.apply || one || args.cgroup.is_some(), "--apply: give -p PID or -c DIR");
+    require!(!args.apply || one || args.cgroup.is_some(), "--apply: give -p PID or -c DIR");
     let mut all = Vec::new();
     let mut refused = 0;
     // Each answer that does not come takes its time: a user may have one such process, and not a thousand.
@@ -197,7 +197,7 @@ fn print(args: &HugepagesArgs, all: &[Looked]) -> anyhow::Result<()> {
 }
 
 fn apply(args: &HugepagesArgs, all: &[Looked]) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(args.share > 0.0 && args.share <= 100.0, "--share {}: give 1 to 100", args.share);
+    require!(args.share > 0.0 && args.share <= 100.0, "--share {}: give 1 to 100", args.share);
     let stop = stop::on_signals()?;
     let mut failed = false;
     let mut after = Vec::new();

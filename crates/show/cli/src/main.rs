@@ -2,6 +2,8 @@
 
 #[macro_use]
 mod out;
+#[macro_use]
+mod usage;
 
 mod annotate;
 mod bench;
@@ -244,6 +246,7 @@ fn command_line() -> ExitCode {
             // A command that did not start gets the message and the status that a shell would give.
             let remedy = e.downcast_ref::<ncpu_remedy::Error>().and_then(ncpu_remedy::Error::exit_status);
             let status = e.downcast_ref::<StartError>().map(StartError::exit_status).or(remedy);
+            let status = status.or(usage::is_usage(&e).then_some(usage::STATUS));
             status.map_or(ExitCode::FAILURE, ExitCode::from)
         }
     }

@@ -108,7 +108,7 @@ impl From<ByArg> for By {
 pub fn run(args: MemoryArgs) -> anyhow::Result<ExitCode> {
     let every = args.interval.map(interval).transpose()?;
     if args.count == Some(0) {
-        anyhow::bail!("0 reports: give 1 or more");
+        usage!("0 reports: give 1 or more");
     }
     let stop = stop::on_signals()?;
     let select = args.rows.select();

@@ -33,10 +33,7 @@ impl MetricArgs {
     /// As [`Measure::new`], or there is no command.
     pub fn of_command(&self, command: &[std::ffi::OsString]) -> anyhow::Result<Option<Measure>> {
         let metric = self.metric.is_some().then(|| self.measure()).transpose()?;
-        anyhow::ensure!(
-            metric.is_none() || !command.is_empty(),
-            "--metric is of a command's output: give -- CMD"
-        );
+        require!(metric.is_none() || !command.is_empty(), "--metric is of a command's output: give -- CMD");
         Ok(metric)
     }
 }
@@ -60,11 +57,11 @@ impl Measure {
                 let regex = Regex::new(p).map_err(|e| {
                     let why = e.to_string();
                     let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-                    anyhow::anyhow!("--metric {p}: {why}")
+                    mistake!("--metric {p}: {why}")
                 })?;
                 match regex.captures_len() {
                     2 => Ok(regex),
-                    n => anyhow::bail!(
+                    n => usage!(
                         "--metric {p}: it has {} capture groups; put the number, and nothing else, in one pair of \
                          parentheses, as in 'tps = ([0-9.]+)'",
                         n - 1

@@ -78,7 +78,7 @@ pub fn run(args: NumaArgs) -> anyhow::Result<ExitCode> {
     let seconds = args.interval.unwrap_or(1.0);
     let every = interval(seconds)?;
     if args.count == Some(0) {
-        anyhow::bail!("0 reports: give 1 or more");
+        usage!("0 reports: give 1 or more");
     }
     let here = args.root == Path::new("/");
     // Without an interval on the command line, one look; a recorded machine does not change.

@@ -223,8 +223,8 @@ fn print(args: &PartitionArgs, tables: &[Table]) -> anyhow::Result<()> {
 
 /// Runs one instance on all CPUs and N on their parts, in turn and each first half of the time.
 fn compare(args: &PartitionArgs, machine: &Topology, parts: &[Part]) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(args.restart == Restart::No, "--restart: a comparison runs each instance once");
-    anyhow::ensure!(!args.keep && args.commit.is_none(), "--keep, --commit: a comparison keeps nothing");
+    require!(args.restart == Restart::No, "--restart: a comparison runs each instance once");
+    require!(!args.keep && args.commit.is_none(), "--keep, --commit: a comparison keeps nothing");
     let measure = args.metric.measure()?;
     let mut pairs: Vec<(f64, f64)> = Vec::new();
     let mut last = None;

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use clap::Args;
 use ncpu_collectors::numa::Wants;
 use ncpu_machine::Topology;
@@ -71,12 +70,12 @@ pub struct PlaceArgs {
 pub fn run(args: &PlaceArgs) -> anyhow::Result<ExitCode> {
     let machine = Topology::read("/".as_ref())?;
     if args.policy == "balance" {
-        anyhow::ensure!(args.class.is_none(), "--class: balance leaves the scheduling class as it is");
+        require!(args.class.is_none(), "--class: balance leaves the scheduling class as it is");
         return balance(args, &machine);
     }
-    let choice = args.policy.parse::<Policy>()?.choose(&machine)?;
+    let choice = args.policy.parse::<Policy>().map_err(|why| mistake!("{why}"))?.choose(&machine)?;
     args.rows.select().check(choice_table(&choice).columns(), "choice")?;
-    anyhow::ensure!(
+    require!(
         args.pid.is_none() && args.cgroup.is_none(),
         "{}: only balance works on processes that run already; a policy needs a command",
         args.policy
@@ -85,10 +84,7 @@ pub fn run(args: &PlaceArgs) -> anyhow::Result<ExitCode> {
         args.rows.print(choice_table(&choice))?;
         return Ok(ExitCode::SUCCESS);
     }
-    anyhow::ensure!(
-        !args.command.is_empty(),
-        "no command is given; --dry-run only prints what would be chosen"
-    );
+    require!(!args.command.is_empty(), "no command is given; --dry-run only prints what would be chosen");
     let environment = std::env::vars_os().collect();
     let mut steps = choice.steps();
     steps.extend(args.class.map(Step::Schedule));
@@ -100,8 +96,12 @@ pub fn run(args: &PlaceArgs) -> anyhow::Result<ExitCode> {
 fn balance(args: &PlaceArgs, machine: &Topology) -> anyhow::Result<ExitCode> {
     let interval =
         Duration::try_from_secs_f64(args.interval).ok().filter(|d| *d >= Duration::from_millis(10));
-    let interval = interval.with_context(|| format!("--interval {}: give 0.01 or more", args.interval))?;
-    let length = args.length.map(Duration::try_from_secs_f64).transpose().context("--for: give seconds")?;
+    let interval = interval.ok_or_else(|| mistake!("--interval {}: give 0.01 or more", args.interval))?;
+    let length = args
+        .length
+        .map(Duration::try_from_secs_f64)
+        .transpose()
+        .map_err(|_| mistake!("--for: give seconds"))?;
     // A column that the table lacks is an error before a program runs.
     args.rows.select().check(moves_table(&[]).columns(), "moves")?;
     let stop = stop::on_signals()?;
@@ -126,7 +126,7 @@ fn balance(args: &PlaceArgs, machine: &Topology) -> anyhow::Result<ExitCode> {
             child = Some(held);
             Whose::Tree(pid)
         }
-        _ => anyhow::bail!("give one of a command, -p PID and -c DIR to balance"),
+        _ => usage!("give one of a command, -p PID and -c DIR to balance"),
     };
     let fights = numa_balancing();
     let migrated = migrated();

@@ -122,5 +122,5 @@ pub fn run(args: &PopulateArgs) -> anyhow::Result<ExitCode> {
     for note in &measured.notes {
         say!("ncpu: {note}");
     }
-    Ok(if stop.load(Ordering::Relaxed) { ExitCode::from(130) } else { ExitCode::SUCCESS })
+    Ok(if stop.load(Ordering::Relaxed) { ExitCode::from(stop::status()) } else { ExitCode::SUCCESS })
 }

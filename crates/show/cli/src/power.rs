@@ -47,13 +47,13 @@ pub struct PowerArgs {
 pub fn run(args: &PowerArgs) -> anyhow::Result<ExitCode> {
     let Some(watch) = Duration::try_from_secs_f64(args.seconds).ok().filter(|d| d.as_secs() < 366 * 86_400)
     else {
-        anyhow::bail!("--seconds {}: give a number of seconds, 0 or more", args.seconds);
+        usage!("--seconds {}: give a number of seconds, 0 or more", args.seconds);
     };
     if let Some(price) = args.price.filter(|p| !(p.is_finite() && *p >= 0.0)) {
-        anyhow::bail!("--price {price}: give the price of a kWh, 0 or more");
+        usage!("--price {price}: give the price of a kWh, 0 or more");
     }
     if watch.is_zero() && args.command.is_empty() {
-        anyhow::bail!("--seconds 0 and no command: there is nothing to measure");
+        usage!("--seconds 0 and no command: there is nothing to measure");
     }
     let meters = power::find(&args.root)?;
     let stop = stop::on_signals()?;
@@ -72,7 +72,7 @@ pub fn run(args: &PowerArgs) -> anyhow::Result<ExitCode> {
         code = ExitCode::from(ended?.status as u8);
         under = Some(energies);
     } else if stop.load(Ordering::Relaxed) {
-        code = ExitCode::from(130);
+        code = ExitCode::from(stop::status());
     }
     let table = table(&meters, rest.as_deref(), under.as_deref(), args.price);
     let words = args.command.iter().map(|w| w.to_string_lossy().into_owned());

@@ -114,7 +114,7 @@ impl ReportArgs {
     /// Whether there can be such a table, before a program runs for it; and whether the options go together: the onion has
     /// no rows to sort or choose. Users' causes are read, too.
     fn check(&self) -> anyhow::Result<()> {
-        anyhow::ensure!(
+        require!(
             !self.open || self.html.as_deref() != Some(Path::new("-")),
             "--open needs a file: name one with --html, or leave --html out"
         );
@@ -125,7 +125,7 @@ impl ReportArgs {
         }
         let rows = self.select.select() != ncpu_table::Select::default();
         if self.table.is_none() && self.select.format() == Format::Text && rows {
-            anyhow::bail!("-k, -A, -m and --top are for rows of a table: name one, as in --table layers");
+            usage!("-k, -A, -m and --top are for rows of a table: name one, as in --table layers");
         }
         if let Some(known) = self.table.as_deref().and_then(ncpu_schema::definition) {
             self.select.select().check(&(known.columns)(), known.name)?;
@@ -139,10 +139,10 @@ impl ReportArgs {
         let text_alone =
             self.table.is_none() && self.select.format() == Format::Text && !self.tenants.is_given();
         if self.annotate.is_some() && (!text_alone || self.timeline) {
-            anyhow::bail!("--annotate prints text: for its table give --table instructions");
+            usage!("--annotate prints text: for its table give --table instructions");
         }
         if self.timeline && (self.table.is_some() || self.select.format() != Format::Text) {
-            anyhow::bail!("--timeline prints text: for a table give --table timeline, or --table phases");
+            usage!("--timeline prints text: for a table give --table timeline, or --table phases");
         }
         Ok(())
     }
@@ -207,7 +207,7 @@ impl ObserveArgs {
         let (hz, patterns, probes) = (self.hz.unwrap_or(hz), self.patterns.read()?, self.probes.get());
         let (latency_of, requests) = (self.latency_of.clone(), self.requests);
         if self.request.len() > MOST_FUNCTIONS {
-            anyhow::bail!("--request: at most {MOST_FUNCTIONS} functions are followed");
+            usage!("--request: at most {MOST_FUNCTIONS} functions are followed");
         }
         let functions = self.request.clone();
         // A recording is for questions that come later.
@@ -320,7 +320,7 @@ pub fn watch(args: WatchArgs) -> anyhow::Result<ExitCode> {
     args.observe.report.check()?;
     if let Some(rotate) = args.series.rotate {
         let alone = args.count == 1 && args.observe.report.is_default();
-        anyhow::ensure!(alone, "--rotate writes recordings and prints no report: `ncpu report` prints them");
+        require!(alone, "--rotate writes recordings and prints no report: `ncpu report` prints them");
         let config = args.observe.config(args.user_locks, series::HZ)?;
         let interval = interval(args.observe.interval.unwrap_or(series::INTERVAL.min(rotate.as_secs_f64())))?;
         let subject = Subject::running(&args.target, args.seconds)?;
@@ -464,12 +464,17 @@ fn text(
         return Ok(Some(ncpu_report::tenants::render(&args.tenants.read(recording)?, width)));
     }
     let onion = Onion::peel(recording)?;
+    let mut causes = 0;
     let mut text = match args.verbose {
         true => {
             let lives = ncpu_report::thread_time::ThreadTime::of(recording)?.render(width);
             format!("{}{lives}", render(&onion, width))
         }
-        false => ncpu_report::findings::render(&onion, &Findings::of(recording)?, width),
+        false => {
+            let findings = Findings::of(recording)?;
+            causes = findings.list.len();
+            ncpu_report::findings::render(&onion, &findings, width)
+        }
     };
     text += &ncpu_report::served::Requests::of(recording)?.render(width, args.verbose);
     let kinds: &[Length] = if args.verbose { &Length::ALL } else { &[Length::Call] };
@@ -477,7 +482,8 @@ fn text(
         text += &format!("\n{}", ncpu_table::render_text(&percentiles, width));
     }
     if let Some(again) = again.filter(|_| !args.verbose && !onion.short) {
-        text += &format!("more: ncpu report -v{again} · ncpu why N{again}\n");
+        let why = if causes > 0 { format!(" · ncpu why N{again}") } else { String::new() };
+        text += &format!("more: ncpu report -v{again}{why}\n");
     }
     if args.timeline {
         let timeline = over_time(recording)?;

@@ -151,7 +151,7 @@ impl SeriesArgs {
         record: Option<&'a Path>,
         interval: Duration,
     ) -> anyhow::Result<Option<(Duration, &'a Path)>> {
-        anyhow::ensure!(self.rotate.is_none_or(|r| r >= interval), "--rotate is shorter than an interval");
+        require!(self.rotate.is_none_or(|r| r >= interval), "--rotate is shorter than an interval");
         Ok(self.rotate.zip(record))
     }
 }

@@ -109,7 +109,7 @@ impl Subject {
     /// # Errors
     /// No program is given, or there is no such library.
     pub fn with_locks(when: &WhenArgs) -> anyhow::Result<Subject> {
-        anyhow::ensure!(!when.command.is_empty(), "--preload takes a command: ncpu locks --preload -- CMD");
+        require!(!when.command.is_empty(), "--preload takes a command: ncpu locks --preload -- CMD");
         Subject::measured(&when.command, None, None, Some(PreloadLocks::new()?))
     }
 
@@ -231,8 +231,8 @@ pub fn repeat(
     record: Option<&Path>,
     mut report: impl FnMut() -> anyhow::Result<ExitCode>,
 ) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(count > 0, "0 reports: give 1 or more");
-    anyhow::ensure!(count == 1 || record.is_none(), "--record takes one report, and {count} are asked for");
+    require!(count > 0, "0 reports: give 1 or more");
+    require!(count == 1 || record.is_none(), "--record takes one report, and {count} are asked for");
     let mut code = report()?;
     for _ in 1..count {
         if stop::seen() {
@@ -317,7 +317,7 @@ pub fn observe(
 pub fn interval(seconds: f64) -> anyhow::Result<Duration> {
     match Duration::try_from_secs_f64(seconds) {
         Ok(d) if d >= Duration::from_millis(10) => Ok(d),
-        _ => anyhow::bail!("an interval of {seconds} s: give 0.01 or more"),
+        _ => usage!("an interval of {seconds} s: give 0.01 or more"),
     }
 }
 
@@ -325,7 +325,7 @@ fn length(seconds: Option<f64>) -> anyhow::Result<Option<Duration>> {
     seconds
         .map(|s| {
             let length = Duration::try_from_secs_f64(s).ok().filter(|d| !d.is_zero());
-            length.with_context(|| format!("watching for {s} s: give a positive number of seconds"))
+            length.ok_or_else(|| mistake!("watching for {s} s: give a positive number of seconds"))
         })
         .transpose()
 }

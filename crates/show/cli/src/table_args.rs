@@ -94,7 +94,7 @@ pub fn known_table<'a>(name: &str, tables: impl IntoIterator<Item = &'a str>) ->
 /// Error for an unknown table.
 pub fn no_table<'a>(name: &str, tables: impl IntoIterator<Item = &'a str>) -> anyhow::Error {
     let tables: Vec<&str> = tables.into_iter().collect();
-    anyhow::anyhow!("unknown table `{name}`; expected one of: {}", tables.join(", "))
+    mistake!("unknown table `{name}`; expected one of: {}", tables.join(", "))
 }
 
 /// Permissions of a file, in octal.
@@ -118,7 +118,7 @@ impl RowArgs {
     pub fn printer(&self) -> anyhow::Result<OutPrinter> {
         let out = Out::new(self.format == Format::Text);
         if self.format == Format::Parquet && out.is_terminal() {
-            anyhow::bail!("parquet is binary: send it to a file, as in `-o parquet --output out.parquet`");
+            usage!("parquet is binary: send it to a file, as in `-o parquet --output out.parquet`");
         }
         let paint = if paint::wanted(out.is_terminal()) { paint::table } else { str::to_string };
         let printer = Printer::new(BufWriter::new(out), self.format, text_width());

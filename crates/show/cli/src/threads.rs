@@ -59,7 +59,7 @@ enum ByArg {
 pub fn run(args: ThreadsArgs) -> anyhow::Result<ExitCode> {
     let interval = interval(args.interval)?;
     if args.count == Some(0) {
-        anyhow::bail!("0 reports: give 1 or more");
+        usage!("0 reports: give 1 or more");
     }
     let stop = stop::on_signals()?;
     let by_process = args.by == Some(ByArg::Process);

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ncpu_collectors::timers::{CALLS, Call, Doings, Plan, Who, herd, herd_table, measure, tick_ns};
 use ncpu_report::timers as view;
@@ -120,7 +119,7 @@ fn chosen(globs: &[String]) -> anyhow::Result<Vec<&'static Call>> {
     for glob in globs {
         if !CALLS.iter().any(|c| matches(glob.as_bytes(), c.name.as_bytes())) {
             let names: Vec<&str> = CALLS.iter().map(|c| c.name).collect();
-            anyhow::bail!("--calls {glob}: unknown call; expected one of: {}", names.join(", "));
+            usage!("--calls {glob}: unknown call; expected one of: {}", names.join(", "));
         }
     }
     let wanted =
@@ -145,8 +144,8 @@ pub fn run(mut args: TimersArgs) -> anyhow::Result<ExitCode> {
     args.times.retain(|t| seen.insert(*t));
     use ByArg::{Call, Caller, Function, Process, Time};
     match (args.by, args.who) {
-        (Some(Caller | Function | Process), false) => anyhow::bail!("--by {:?}: add --who", args.by),
-        (Some(Call | Time), true) => anyhow::bail!("--who: --by takes caller, function or process"),
+        (Some(Caller | Function | Process), false) => usage!("--by {:?}: add --who", args.by),
+        (Some(Call | Time), true) => usage!("--who: --by takes caller, function or process"),
         _ => {}
     }
     if args.who {
@@ -156,12 +155,12 @@ pub fn run(mut args: TimersArgs) -> anyhow::Result<ExitCode> {
         return reports(&args.when, args.record.as_deref(), || cpus(&args, &stop));
     }
     if args.target.words() != ["the machine"] {
-        anyhow::bail!("-p and -c choose whose timers to see: add --who");
+        usage!("-p and -c choose whose timers to see: add --who");
     }
     match args.poll {
         Some(threads) => poll(&args, threads, &stop),
         None if args.when.is_empty() => calls(&args, &stop),
-        None => anyhow::bail!("SECONDS and CMD are for --poll, --who and --cpus"),
+        None => usage!("SECONDS and CMD are for --poll, --who and --cpus"),
     }
 }
 
@@ -239,7 +238,7 @@ fn calls(args: &TimersArgs, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
     print(args, table, &view::machine_line(&machine))?;
     let tables = [measured.waits, measured.machine];
     record_once(args.record.as_deref(), Purpose::Timers, words(args), &tables, measured.notes)?;
-    Ok(if stopped { ExitCode::from(130) } else { ExitCode::SUCCESS })
+    Ok(if stopped { ExitCode::from(stop::status()) } else { ExitCode::SUCCESS })
 }
 
 fn words(args: &TimersArgs) -> Vec<String> {
@@ -257,10 +256,10 @@ fn print(args: &TimersArgs, table: Table, line: &str) -> anyhow::Result<()> {
 
 fn poll(args: &TimersArgs, threads: u64, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
     let when = &args.when;
-    anyhow::ensure!(when.count.is_none() && when.command.is_empty(), "--poll takes SECONDS alone");
+    require!(when.count.is_none() && when.command.is_empty(), "--poll takes SECONDS alone");
     let seconds = when.seconds.unwrap_or(5.0);
     let length = Duration::try_from_secs_f64(seconds).ok().filter(|d| !d.is_zero());
-    let length = length.context("--poll: give a positive number of seconds")?;
+    let length = length.ok_or_else(|| mistake!("--poll: give a positive number of seconds"))?;
     let mut herds = Vec::new();
     for &ns in &args.times {
         if stop.load(Ordering::Relaxed) {

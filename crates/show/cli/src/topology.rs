@@ -103,7 +103,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // -k, -A and --top are about rows, so they ask for a table as -o json does.
     let rows = args.rows.format() != Format::Text || select != ncpu_table::Select::default();
     if layout.is_some() && rows {
-        anyhow::bail!(
+        usage!(
             "--psrinfo, --lgrp, --numactl and --showcores are layouts of text; for rows give --table instead"
         );
     }

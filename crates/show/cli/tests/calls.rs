@@ -30,7 +30,7 @@ fn a_pattern_runs_a_family() {
 #[test]
 fn a_survey_is_run_alone_and_sorted_like_any_table() {
     let o = ncpu(&["bench", "getpid", "locks"]);
-    assert_eq!(o.status.code(), Some(1));
+    assert_eq!(o.status.code(), Some(2));
     assert!(err(&o).contains("`locks` has a table of its own: run it alone"), "{}", err(&o));
     let quick = ["-C", "2", "-D", "4"];
     let o = ncpu(&[&["bench", "counters"][..], &quick, &["--", "-t", "1"]].concat());
@@ -101,5 +101,24 @@ fn an_interrupted_database_leaves_no_process_and_no_file() {
         if signal == "INT" {
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         }
+    }
+}
+
+/// As of every command that a signal ends.
+#[test]
+fn a_benchmark_that_is_interrupted_says_so_by_its_status() {
+    for (names, rest) in [(["getpid"], &[][..]), (["counters"], &["--", "-t", "1"])] {
+        let mut bench = Command::new(env!("CARGO_BIN_EXE_ncpu"));
+        bench.arg("bench").args(names).args(["--precision", "0.000001", "-D", "60000"]).args(rest);
+        let bench = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        rustix::process::kill_process(
+            rustix::process::Pid::from_raw(bench.id() as i32).unwrap(),
+            rustix::process::Signal::INT,
+        )
+        .unwrap();
+        let o = bench.wait_with_output().unwrap();
+        assert_eq!(o.status.code(), Some(130), "{names:?}: {}{}", out(&o), err(&o));
+        assert!(names[0] != "getpid" || out(&o).contains("getpid"), "{}", out(&o));
     }
 }

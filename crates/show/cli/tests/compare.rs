@@ -138,7 +138,7 @@ fn builds_take_turns_in_an_order_that_the_seed_repeats() {
     );
     assert_eq!(ncpu(&["bench", "getpid", "--against", "/nowhere/ncpu"]).status.code(), Some(127));
     let o = ncpu(&["bench", "--against", &other]);
-    assert!(o.status.code() == Some(1) && err(&o).contains("say which benchmarks"), "{}", err(&o));
+    assert!(o.status.code() == Some(2) && err(&o).contains("say which benchmarks"), "{}", err(&o));
 }
 
 #[test]

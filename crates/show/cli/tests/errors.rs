@@ -91,6 +91,55 @@ fn numbers_are_refused_in_plain_words() {
 }
 
 #[test]
+fn mistakes_on_the_command_line_have_one_status() {
+    for (arguments, says) in [
+        // Some are seen by clap, others by the commands.
+        (&["bench", "-T", "0", "getpid"][..], "expected 1 or more"),
+        (&["bench", "-P", "0", "getpid"], "expected 1 or more"),
+        (&["bench", "-B", "0", "getpid"], "0 is not in 1.."),
+        (&["bench", "no-such"], "unknown benchmark"),
+        (&["bench", "--suite", "none"], "unknown suite"),
+        (&["bench", "getpid", "--", "-q"], "no option of this case"),
+        (&["bench", "memhammer", "--", "-a", "lick"], "give write, read, chase or scan"),
+        (&["foresee", "--machines", "foo"], "cannot be used with"),
+        (&["foresee", "--fix", "no fix", "--on", "2x2", "x"], "unknown --fix"),
+        (&["watch", "0"], "give a positive number of seconds"),
+        (&["watch", "1", "0"], "0 reports"),
+        (&["cpus", "1", "0"], "0 reports"),
+        (&["threads", "1", "0"], "0 reports"),
+        (&["threads", "0"], "an interval of 0 s"),
+        (&["memory", "1", "0"], "0 reports"),
+        (&["numa", "1", "0"], "0 reports"),
+        (&["counters", "1", "0"], "0 reports"),
+        (&["power", "--price", "-1"], "the price of a kWh"),
+        (&["scale", "--rounds", "0", "--", "true"], "--rounds 0"),
+        (&["scale", "--cpus", "x", "--", "true"], "give counts as in"),
+        (&["fix", "--least", "-1", "--", "true"], "--least -1"),
+        (&["place", "nopolicy", "--", "true"], "nopolicy: give"),
+        (&["report", "--table", "nosuch"], "unknown table"),
+        (&["cpus", "-k", "nosuch", "1", "1"], "no column"),
+        (&["cpus", "--top", "0", "1", "1"], "must be at least 1"),
+        (&["diff", "a"], "name both sides"),
+        (&["timers", "--calls", "nosuch"], "unknown call"),
+        (&["topology", "--psrinfo", "-o", "csv"], "layouts of text"),
+    ] {
+        let o = ncpu(arguments);
+        assert!(
+            o.status.code() == Some(2) && err(&o).contains(says),
+            "{arguments:?}: {:?} {}",
+            o.status,
+            err(&o)
+        );
+        assert!(out(&o).is_empty(), "{arguments:?}: {}", out(&o));
+    }
+    // A value that another machine would take is an error like others.
+    for arguments in [&["scale", "--cpus", "4999", "--", "true"][..], &["watch", "-p", "4999999", "1"]] {
+        let o = ncpu(arguments);
+        assert_eq!(o.status.code(), Some(1), "{arguments:?}: {}", err(&o));
+    }
+}
+
+#[test]
 fn a_mistaken_column_is_an_error_before_the_run() {
     let place = tempfile::tempdir().unwrap();
     let ran = place.path().join("ran");

@@ -49,10 +49,10 @@ impl Work {
     fn new(bytes: u64, sessions: Vec<u64>, time: Duration) -> Result<Work, Failure> {
         let mut rows = bytes / 120;
         if rows < 10 * JOINED {
-            return Err(Failure::Failed(format!("-s: give at least {}", size::words(1200 * JOINED))));
+            return Err(Failure::Usage(format!("-s: give at least {}", size::words(1200 * JOINED))));
         }
         if rows > 1 << 31 {
-            return Err(Failure::Failed("-s: give less than 256g".into()));
+            return Err(Failure::Usage("-s: give less than 256g".into()));
         }
         // Without a common divisor every row is joined with another one.
         rows += u64::from(rows.is_multiple_of(STRIDE));
@@ -91,7 +91,7 @@ fn run(r: &Request<'_>) -> Result<Report, Failure> {
     }
     let sessions = numbers('n', r.options.text('n').unwrap_or(""))?;
     if let Some(&most) = sessions.iter().find(|&&n| n > 5000) {
-        return Err(Failure::Failed(format!("-n {most}: give at most 5000 sessions")));
+        return Err(Failure::Usage(format!("-n {most}: give at most 5000 sessions")));
     }
     let time = Duration::from_secs(r.options.number('d')?.clamp(1, 86_400));
     let work = Work::new(r.options.number('s')?, sessions, time)?;

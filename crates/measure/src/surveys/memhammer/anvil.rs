@@ -86,7 +86,7 @@ pub fn run(
     machine: &Topology,
 ) -> Result<Vec<Hammered>, Failure> {
     if pages < 2 || loops == 0 {
-        return Err(Failure::Failed("memhammer: give 2 pages and 1 loop at least".into()));
+        return Err(Failure::Usage("memhammer: give 2 pages and 1 loop at least".into()));
     }
     let none = || Failure::Failed(format!("memhammer: no memory for {pages} pages of 4 KiB"));
     let each = (pages as u64).checked_mul(STEP as u64).ok_or_else(none)?;

@@ -98,7 +98,7 @@ fn workers(r: &Request<'_>) -> Result<Vec<Set>, Failure> {
     let count = r.plan.processes * r.plan.threads;
     if let Some(name) = r.options.text('w') {
         if count > 1 || r.plan.place != Place::Free {
-            return Err(Failure::Failed(
+            return Err(Failure::Usage(
                 "-w says how many workers there are and where: leave out -T, -P and --place".into(),
             ));
         }

@@ -80,7 +80,7 @@ fn one(name: &str, machine: &Topology) -> Result<Preset, Failure> {
         "all" => (of(order.len(), heads.len()), order),
         _ => {
             let names: Vec<&str> = NAMES.iter().map(|(n, _)| *n).collect();
-            return Err(Failure::Failed(format!("-w {name}: give {}", names.join(", "))));
+            return Err(Failure::Usage(format!("-w {name}: give {}", names.join(", "))));
         }
     };
     Ok(Preset { title, cpus })

@@ -1,6 +1,7 @@
 //! Benchmarks whose answer is a table of its own.
 
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 
 use anyhow::Context;
 use ncpu_machine::Topology;
@@ -50,7 +51,11 @@ pub fn run(survey: &Survey, args: &BenchArgs) -> anyhow::Result<ExitCode> {
     for failure in &report.failed {
         say!("ncpu bench: {}: {failure}", survey.name);
     }
-    Ok(if report.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(match report.failed.is_empty() {
+        _ if stop.load(Ordering::Relaxed) => ExitCode::from(stop::status()),
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
 }
 
 /// Text is for people: the wide form, unless rows are to be sorted or chosen, or it does not fit.

@@ -324,7 +324,7 @@ pub fn named(text: &str, file: Option<&Path>, survey: &Survey) -> anyhow::Result
         }
         "softirq" => found(DosePlace::Softirq, name, 1e3, Spot::Fixed(Place::Softirq(number()?))),
         "interrupt" => found(DosePlace::Interrupt, name, 1e3, Spot::Fixed(Place::Interrupt(number()?))),
-        _ => anyhow::bail!(
+        _ => usage!(
             "--place {}: unknown place; expected one of lock:NAME, call:NAME, faults, wake-ups, function:[FILE:]NAME, \
              user-lock:[FILE:]NAME, softirq:NUMBER, interrupt:NUMBER",
             safe::cut(text, 100)

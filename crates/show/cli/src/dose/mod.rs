@@ -143,7 +143,7 @@ pub fn run(args: &DoseArgs) -> anyhow::Result<ExitCode> {
     let made = tables(&none, "", 1).into_iter().find(|table| table.name() == name);
     let made = made.context("one of the tables")?;
     args.rows.select().check(made.columns(), made.name())?;
-    anyhow::ensure!(
+    require!(
         args.metric.metric.is_none() || args.pid.is_none(),
         "--metric is of a command's output: with -p give --metric-url or --count"
     );
@@ -151,12 +151,12 @@ pub fn run(args: &DoseArgs) -> anyhow::Result<ExitCode> {
     let measured = measure(args, &stop);
     progress_over();
     let Some(Measured { found, metric, cpus, notes, words }) = measured? else {
-        return Ok(ExitCode::from(130));
+        return Ok(ExitCode::from(stop::status()));
     };
     let made = tables(&found, &metric, cpus);
     record_once(args.record.as_deref(), Purpose::Dose, vec![words.clone()], &made, notes.clone())?;
     report(args, &found, made, &show::text(&found, &words, &metric, cpus), &notes)?;
-    Ok(if stop.load(Ordering::Relaxed) { ExitCode::from(130) } else { ExitCode::SUCCESS })
+    Ok(if stop.load(Ordering::Relaxed) { ExitCode::from(stop::status()) } else { ExitCode::SUCCESS })
 }
 
 fn tables(found: &Found, metric: &str, cpus: u32) -> Vec<Table> {

@@ -41,7 +41,7 @@ impl Counter {
         } else if let Some(path) = place.strip_prefix("file://") {
             At::File(path.into())
         } else {
-            anyhow::bail!(
+            usage!(
                 "--metric-url {}: expected http://HOST:PORT/PATH#NAME, https://… or file:///PATH#NAME",
                 safe::cut(text, 200)
             );

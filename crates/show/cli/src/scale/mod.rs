@@ -116,7 +116,7 @@ pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
         let measure = args.metric.measure()?;
         let plan = Plan::new(args.cpus.as_deref(), &args.place, &args.command, &machine)?;
         if args.rounds == 0 {
-            anyhow::bail!("--rounds 0: give 1 or more");
+            usage!("--rounds 0: give 1 or more");
         }
         let stop = stop::on_signals()?;
         let done = runs::all(&plan, &measure, args.rounds, seed, &stop)?;
@@ -144,7 +144,7 @@ pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
         }
         if stop.load(Ordering::Relaxed) {
             notes.push("stopped early: what was done is shown".into());
-            code = ExitCode::from(130);
+            code = ExitCode::from(stop::status());
         }
         vec![analysis]
     };

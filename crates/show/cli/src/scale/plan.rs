@@ -3,7 +3,6 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use anyhow::Context;
 use ncpu_machine::{CpuSet, Topology};
 use ncpu_measure::place::Place;
 
@@ -62,7 +61,7 @@ impl Plan {
             );
         }
         if place == "free" && !filled {
-            anyhow::bail!("--place free binds nothing, so the command must take the count: put {{n}} in it");
+            usage!("--place free binds nothing, so the command must take the count: put {{n}} in it");
         }
         let spots = counts
             .into_iter()
@@ -87,13 +86,11 @@ fn default(usable: u32) -> Vec<u32> {
 /// `1,2,4-8`, in rising order, each once.
 fn parse(list: &str) -> anyhow::Result<Vec<u32>> {
     let wrong = || format!("--cpus {list}: give counts as in 1,2,4-8");
-    let set = CpuSet::parse_list(list).ok().with_context(wrong)?;
+    let set = CpuSet::parse_list(list).map_err(|_| mistake!("{}", wrong()))?;
     let counts: Vec<u32> = set.iter().collect();
-    if counts.is_empty() || counts[0] == 0 {
-        anyhow::bail!(wrong());
-    }
+    require!(counts.first().is_some_and(|n| *n > 0), "{}", wrong());
     if counts.len() > 1000 {
-        anyhow::bail!("--cpus {list}: that is {} points; give 1000 at most", counts.len());
+        usage!("--cpus {list}: that is {} points; give 1000 at most", counts.len());
     }
     Ok(counts)
 }

@@ -152,7 +152,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let root = rustix::process::geteuid().is_root();
     let user = if root { Some(user(args.user.as_deref())?) } else { None };
     let user = user.map(|user| (user.uid, user.gid));
-    anyhow::ensure!(user != Some((0, 0)), "--user: root would give up nothing");
+    require!(user != Some((0, 0)), "--user: root would give up nothing");
     keep_small();
     let stop = stop::on_signals()?;
     ncpu_files::reader::end_with(&stop);

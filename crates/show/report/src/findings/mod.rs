@@ -41,6 +41,7 @@ mod runtime;
 mod scans;
 mod serial;
 mod shared_lines;
+mod short_lived;
 mod slow_instructions;
 mod small_tasks;
 mod sorts;
@@ -83,7 +84,7 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 34] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 35] = [
     tracers::claims,
     pools::claims,
     begun::claims,
@@ -118,6 +119,7 @@ const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 34] = [
     type_walks::claims,
     sql::claims,
     small_tasks::claims,
+    short_lived::claims,
 ];
 
 /// Stacks that are kept of a cause.

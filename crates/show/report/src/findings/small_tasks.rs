@@ -14,81 +14,87 @@ use crate::causes::When;
 
 /// The part of capacity, and of the process's time on CPU, that handing out takes.
 const LEAST: f64 = 0.05;
-const OF_PROCESS: f64 = 0.25;
+const OF_PROCESS: f64 = 0.15;
 
 /// The part of it that is below functions of the program, so that it gives or takes tasks, and does not look for work that is not there.
 const GIVEN: f64 = 0.3;
 
-/// A library of tasks, its functions, and those by which its workers look for work without end.
+/// A library of tasks, and functions by which it hands them out. Those that run tasks are no part: compilers put the tasks into them.
 struct Library {
     name: &'static str,
     functions: &'static [&'static str],
-    looks: &'static [&'static str],
 }
 
 const LIBRARIES: [Library; 5] = [
     Library {
         name: "Java's fork/join pool",
         functions: &[
-            "java.util.concurrent.ForkJoin",
-            "java.util.concurrent.CountedCompleter",
-            "java.util.concurrent.RecursiveTask",
-            "java.util.concurrent.RecursiveAction",
-            "java.util.stream.AbstractTask",
-            "java.util.stream.ReduceOps$ReduceTask",
-            "java.util.stream.ForEachOps$ForEachTask",
+            "java.util.concurrent.ForkJoinPool.externalPush",
+            "java.util.concurrent.ForkJoinPool.externalSubmit",
+            "java.util.concurrent.ForkJoinPool.signalWork",
+            "java.util.concurrent.ForkJoinPool.awaitWork",
+            "java.util.concurrent.ForkJoinPool.scan",
+            "java.util.concurrent.ForkJoinPool.tryCompensate",
+            "java.util.concurrent.ForkJoinPool$WorkQueue.push",
+            "java.util.concurrent.ForkJoinPool$WorkQueue.tryUnpush",
+            "java.util.concurrent.ForkJoinPool$WorkQueue.growArray",
+            "java.util.concurrent.ForkJoinTask.fork",
+            "java.util.concurrent.ForkJoinTask.setDone",
+            "java.util.concurrent.ForkJoinTask.signalWaiters",
+            "java.util.concurrent.ForkJoinWorkerThread.<init>",
         ],
-        looks: &[],
     },
     Library {
         name: "Java's pool of threads",
         functions: &[
-            "java.util.concurrent.ThreadPoolExecutor",
-            "java.util.concurrent.FutureTask",
-            "java.util.concurrent.AbstractExecutorService",
-            "java.util.concurrent.CompletableFuture",
+            "java.util.concurrent.ThreadPoolExecutor.execute",
+            "java.util.concurrent.ThreadPoolExecutor.getTask",
+            "java.util.concurrent.ThreadPoolExecutor.addWorker",
+            "java.util.concurrent.AbstractExecutorService.submit",
             "java.util.concurrent.LinkedBlockingQueue",
             "java.util.concurrent.ArrayBlockingQueue",
         ],
-        looks: &[],
     },
     Library {
         name: "Rayon",
-        functions: &["rayon_core::", "rayon::iter::plumbing", "crossbeam_deque::", "crossbeam_epoch::"],
-        looks: &["rayon_core::registry::WorkerThread::wait_until", "rayon_core::sleep"],
+        functions: &[
+            "rayon_core::registry::Registry::inject",
+            "rayon_core::latch::",
+            "rayon_core::sleep::Sleep::wake",
+            "rayon_core::sleep::Sleep::new_jobs",
+            "crossbeam_deque::",
+            "crossbeam_epoch::",
+        ],
     },
     Library {
         name: "TBB",
-        functions: &["tbb::detail::"],
-        looks: &["tbb::detail::r1::outermost_worker_waiter", "tbb::detail::r1::market"],
+        functions: &[
+            "tbb::detail::r1::spawn",
+            "tbb::detail::r1::allocate",
+            "tbb::detail::r1::deallocate",
+            "tbb::detail::r1::arena_slot",
+            "tbb::detail::r1::arena::advertise_new_work",
+        ],
     },
     Library {
         name: "concurrent.futures",
-        functions: &[
-            "ThreadPoolExecutor.",
-            "_WorkItem.",
-            "_worker (thread.py:",
-            "Future.",
-            "Executor.map",
-            "ProcessPoolExecutor.",
-        ],
-        looks: &[],
+        functions: &["ThreadPoolExecutor.submit", "_worker (thread.py:", "Future."],
     },
 ];
 
 /// The library that a sample is the work of: its innermost function, locks and allocators left out, is the library's.
 fn library_of(sample: &Sampled<'_>) -> Option<usize> {
     let script = sample.user.iter().any(|frame| is_line(frame));
-    let says = |frame: &&&str| {
-        let runtime = frame.starts_with("jdk.internal.misc.") || frame.starts_with("Unsafe_");
-        let between = is_allocator(frame) || frame.starts_with("core::") || frame.starts_with("alloc::");
-        at(frame).is_some() || !(waits(frame) || runtime || between)
-    };
+    let says = |frame: &&&str| at(frame).is_some() || !is_between(frame);
     let frames = || sample.user.iter().filter(|frame| !script || is_line(frame));
     let inner = *frames().find(says)?;
-    let library = at(inner)?;
-    let looks = LIBRARIES[library].looks;
-    (looks.is_empty() || !sample.user.iter().any(|frame| begins_with(frame, looks))).then_some(library)
+    at(inner)
+}
+
+/// Whether a function is what a library takes memory, wakes and waits by.
+fn is_between(frame: &str) -> bool {
+    const RUNTIME: [&str; 4] = ["jdk.internal.misc.", "Unsafe_", "core::", "alloc::"];
+    waits(frame) || is_allocator(frame) || begins_with(frame, &RUNTIME)
 }
 
 /// The library that a function is of.
@@ -126,11 +132,11 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
         tasks.functions.add(&super::names::short(function.map_or("", |f| f)), sample.seconds);
         // Workers without a task have nobody of the program above them.
         let own =
-            |frame: &&&str| at(frame).is_none() && !is_library(frame) && !passes(frame) && !waits(frame);
+            |frame: &&&str| at(frame).is_none() && !is_library(frame) && !passes(frame) && !is_between(frame);
         let script = sample.user.iter().any(|frame| is_line(frame));
         if sample.user.iter().filter(|frame| !script || is_line(frame)).any(|frame| own(&frame)) {
             tasks.given += sample.seconds;
-            let library = |frame: &str| at(frame).is_some() || is_library(frame) || waits(frame);
+            let library = |frame: &str| at(frame).is_some() || is_library(frame) || is_between(frame);
             tasks.callers.extend(sample.user.iter().find(|frame| !library(frame)));
             tasks.places.add(&Place::outside(&sample.user, library).words(), sample.seconds);
         }

@@ -15,9 +15,10 @@ use crate::bpf_support::Result;
 
 /// Round trips of a part, and parts of a measurement. The fastest part is one that was not disturbed.
 const TRIPS: u32 = 8;
-const PARTS: u32 = 15;
-/// Differences of which the median is taken: other CPUs may slow one measurement down and not the next.
-const ROUNDS: usize = 9;
+const PARTS: u32 = 45;
+/// Differences of which the median is taken: other CPUs may slow one measurement down and not the next. To attach and detach takes
+/// 20 ms each time.
+const ROUNDS: usize = 3;
 
 /// ns that it takes to call the programs, without their own time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

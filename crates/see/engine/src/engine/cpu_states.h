@@ -197,6 +197,12 @@ static __always_inline struct stack_event *scratch_of(__u32 which)
 	return bpf_map_lookup_elem(&scratch, &key);
 }
 
+/* Identity of the stack of `n` frames; never 0. */
+APART __u64 stack_id(struct stack_event *e, int n)
+{
+	return e ? hash_frames(e, n) : 1;
+}
+
 /* 0 in one of mask + 1 throws. By the clock instead, threads that keep step would be chosen together, or not at all. */
 static __always_inline __u64 throw_dice(struct cpu_slot *s, __u32 mask)
 {

@@ -222,7 +222,9 @@ struct cpu_slot {
 	struct look look;	/* the last that this CPU took */
 	__u64 charged[8];	/* of `at`, what tenants have been charged */
 	__u32 tenant;		/* of the current task */
-	__u32 tenant_pad;
+	__u32 thin;		/* whether the switch at hand is between windows */
+	__u64 timed_from;	/* ns, when the program at this switch or wake-up began, where it measures its own time; else 0 */
+	__u64 length_stands;	/* for how many short lengths one at this switch stands; 0: it is not counted */
 	__u64 drop_lengths;	/* lengths for which there was no row */
 	__u64 drop_requests;	/* requests of clients for which there was no row, or that were forgotten before the answer came */
 	__u64 slow_window;	/* ns, when the count of slow requests that were sent to user space began */

@@ -28,21 +28,12 @@ APART int first_index(__u64 lock, __u64 octave, __u64 who)
 	return find_row(&first_slots, part, cfg_first_slots, lock, octave, who);
 }
 
-/* Counts a first waiter's wait; `who` is the process and the kind. Not static: the verifier checks
- * it once a program. */
+/* Counts a first waiter's wait; `who` is the process and the kind. */
 APART int add_first(__u64 lock, __u64 ns, __u64 who, int first)
 {
 	if (ns < 4)
 		ns = 4;
-	__u64 rest = ns;
-	__u32 octave = 0;
-
-	if (rest >> 32) { octave += 32; rest >>= 32; }
-	if (rest >> 16) { octave += 16; rest >>= 16; }
-	if (rest >> 8) { octave += 8; rest >>= 8; }
-	if (rest >> 4) { octave += 4; rest >>= 4; }
-	if (rest >> 2) { octave += 2; rest >>= 2; }
-	if (rest >> 1) { octave += 1; }
+	__u32 octave = octave_of(ns);
 	__u32 key = first_index(lock, octave | (__u64)first << 8, who);
 	struct first_slot *row = bpf_map_lookup_elem(&first_slots, &key);
 	if (row) {

@@ -154,8 +154,13 @@ APART __u32 wait_event(void)
 	return info;
 }
 
-static __always_inline void classify_futex(struct task_rec *r, struct task_struct *p)
+/* What the current thread, which falls asleep, waits for. */
+APART int classify_futex(struct task_rec *r)
 {
+	struct task_struct *p = bpf_get_current_task_btf();
+
+	if (!r)
+		return 0;
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
 	__u64 nr = call_number(regs);
 
@@ -165,7 +170,7 @@ static __always_inline void classify_futex(struct task_rec *r, struct task_struc
 	r->call = -1;
 	/* The registers of a kernel thread are no call's. */
 	if (nr == NO_CALL || p->flags & PF_KTHREAD)
-		return;
+		return 0;
 	r->call = nr;
 	__u32 info = r->latches ? wait_event() : 0, told = FUTEX_UNKNOWN;
 	if (info) {
@@ -174,7 +179,7 @@ static __always_inline void classify_futex(struct task_rec *r, struct task_struc
 	}
 	if (r->latches && (nr == NR_epoll_wait || nr == NR_epoll_pwait || nr == NR_poll)) {
 		if (told == FUTEX_COND)
-			return;
+			return 0;
 		/* The call stands for a futex: it is a lock at some places. */
 		r->futex = nr + 1;
 		__s32 found = find_verdict(r);
@@ -185,11 +190,11 @@ static __always_inline void classify_futex(struct task_rec *r, struct task_struc
 		r->futex_word = found < 0 ? 0 : FUTEX_LOCK << 16;
 		if (found >= 0 && !is_lock(found))
 			r->futex = 0;
-		return;
+		return 0;
 	}
 	if (nr != NR_futex) {
 		waits_in_call(r, nr);
-		return;
+		return 0;
 	}
 	__u64 addr = ARG0(regs), op = ARG1(regs);
 	__u32 cmd = op & FUTEX_CMD, private = (op >> FUTEX_PRIVATE_SHIFT) & 1, class = FUTEX_UNKNOWN;
@@ -211,6 +216,7 @@ static __always_inline void classify_futex(struct task_rec *r, struct task_struc
 	if (class == FUTEX_SEM || class == FUTEX_SEM_LOCK)
 		r->semaphore = addr;
 	r->futex_word = cmd | private << 8 | class << 16;
+	return 0;
 }
 
 /*
@@ -333,13 +339,12 @@ static __always_inline void slept(struct cpu_slot *s, __u32 tgid, struct task_re
  * A thread whose wait for a futex has ended is on CPU again: blame its waker. The thread stood on a run queue since then,
  * and a CPU woke for it.
  */
-static __always_inline void futex_done(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u64 queued,
-				       __u64 waking)
+static __always_inline void futex_done(struct cpu_slot *s, __u64 who, struct task_rec *r, __u64 queued, __u64 waking)
 {
 	__u64 ns = r->slept_ns;
 	__u32 waker = r->woken_by;
 	__u64 lock = in_user(r) ? r->user.lock : 0;
-	struct lock_slot *l = lock_slot(s, lock ?: r->futex, lock ? 0 : r->place, p->tgid,
+	struct lock_slot *l = lock_slot(s, lock ?: r->futex, lock ? 0 : r->place, who >> 32,
 					lock ? KIND_USER | r->user.kind : KIND_FUTEX | r->event);
 
 	if (!l)
@@ -357,7 +362,7 @@ static __always_inline void futex_done(struct cpu_slot *s, struct task_struct *p
 	}
 	l->queued += queued * r->stands;
 	l->waking += waking * r->stands;
-	l->threads |= 1ull << (p->pid & 63);
+	l->threads |= 1ull << (who & 63);
 	if (!waker)
 		return;
 	l->wakes += r->stands;

@@ -30,15 +30,23 @@ struct {
 } io_counts SEC(".maps");
 
 /* A process's row, or -1. */
-APART int io_process(__u32 tgid, int make)
+APART int io_process(__u32 tgid)
 {
 	__u32 used = *(volatile __u32 *)&io_used;
 
 	for (__u32 i = 0; i < IO_PROCESSES && i < used; i++)
 		if (io_processes[i] == tgid)
 			return i;
-	if (!make)
-		return -1;
+	return -1;
+}
+
+/* The same, but one without a row gets one; -1: there is none left. */
+APART int io_new_process(__u32 tgid)
+{
+	int has = io_process(tgid);
+
+	if (has >= 0)
+		return has;
 	for (__u32 i = 0; i < IO_PROCESSES; i++) {
 		__u32 was = io_processes[i];
 		if (!was)

@@ -177,7 +177,7 @@ static __always_inline __u64 walk_lock(void *ctx, struct cpu_slot *s, __u32 flag
 	__s32 k = bpf_get_stack(ctx, e->frames, 8 * CALLER_STACK, 0);
 	if (k <= 0)
 		return 0;
-	__u64 id = hash_frames(e, k / 8);
+	__u64 id = stack_id(e, k / 8);
 	if (first_sight(id)) {
 		head(&e->head, EV_LOCK_STACK, bpf_get_current_task_btf(), now);
 		e->detail.id = id;
@@ -193,19 +193,24 @@ struct code_range lock_code[LOCK_CODE];
 
 #define SLEEP_FRAMES 12	/* from the switch to the function that sleeps, and a few to spare */
 
-/* Whether one of the frames in this CPU's scratch lies there. Not static, so that the verifier looks at it once. */
+APART int is_lock_code(__u64 frame)
+{
+	for (int i = 0; i < LOCK_CODE; i++)
+		if (frame > lock_code[i].start && frame <= lock_code[i].end)
+			return 1;
+	return 0;
+}
+
+/* Whether one of the frames in this CPU's scratch lies there. */
 APART int in_lock_code(void)
 {
 	struct stack_event *e = scratch_of(0);
 
 	if (!e)
 		return 0;
-	for (int f = 0; f < SLEEP_FRAMES; f++) {
-		__u64 frame = e->frames[f];
-		for (int i = 0; i < LOCK_CODE; i++)
-			if (frame > lock_code[i].start && frame <= lock_code[i].end)
-				return 1;
-	}
+	for (int f = 0; f < SLEEP_FRAMES; f++)
+		if (is_lock_code(e->frames[f]))
+			return 1;
 	return 0;
 }
 

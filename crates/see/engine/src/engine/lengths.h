@@ -31,19 +31,6 @@ struct {
 
 const volatile __u32 cfg_length_slots = 64; /* a CPU's part of the table, a power of two */
 
-/* The highest bit that is set; 0 of 0. */
-static __always_inline __u32 octave_of(__u64 ns)
-{
-	__u32 octave = 0;
-
-	if (ns >> 32) { octave += 32; ns >>= 32; }
-	if (ns >> 16) { octave += 16; ns >>= 16; }
-	if (ns >> 8) { octave += 8; ns >>= 8; }
-	if (ns >> 4) { octave += 4; ns >>= 4; }
-	if (ns >> 2) { octave += 2; ns >>= 2; }
-	return octave + (ns >> 1 != 0);
-}
-
 /* Counts a length of a kind that has an array, `weight` times. */
 APART int add_lengths(__u32 of, __u64 ns, __u32 weight)
 {

@@ -104,8 +104,10 @@ static __always_inline __u32 stands_for(struct cpu_slot *s, struct task_rec *r, 
  * Such a thread is taken to sleep for what it slept for when it was followed at this place last: a sleep that was chosen by
  * chance. Another place would not do: a lock that is waited for often and for a short time would stand for long sleeps.
  */
-static __always_inline void pass_over(struct cpu_slot *s, struct task_rec *r, int known, __u64 call, __u64 now)
+APART int pass_over(struct cpu_slot *s, struct task_rec *r, int known, __u64 call, __u64 now)
 {
+	if (!s || !r)
+		return 0;
 	struct sleep_place *like = &r->places[MASK(known < 0 ? r->last_place : known, 3)];
 	__u32 wait = like->wait;
 
@@ -120,6 +122,7 @@ static __always_inline void pass_over(struct cpu_slot *s, struct task_rec *r, in
 	micro(r, MASK(like->state, 7), now);
 	passed_over(r, call, known >= 0 && known == r->last_place);
 	begin_wait(s, r, MASK(wait, 7));
+	return 0;
 }
 
 /*
@@ -162,9 +165,9 @@ static __always_inline __u32 length_stands(struct cpu_slot *s)
 	return throw_dice(s, FEW_LENGTHS) ? 0 : FEW_LENGTHS + 1;
 }
 
-static __always_inline void add_some_lengths(__u32 of, __u64 ns, __u32 stands)
+static __always_inline void add_some_lengths(struct cpu_slot *s, __u32 of, __u64 ns)
 {
-	__u32 weight = ns > SHORT_LENGTH ? 1 : stands;
+	__u32 weight = ns > SHORT_LENGTH ? 1 : s->length_stands;
 
 	if (weight)
 		add_lengths(of, ns, weight);
@@ -174,17 +177,19 @@ static __always_inline void add_some_lengths(__u32 of, __u64 ns, __u32 stands)
  * A thread comes on CPU that was passed over when it fell asleep, and whose wake-up was not traced. Most switches between windows end
  * here: it does what `arrive` does, but for the cases that take more. Returns false, and has done nothing, in those.
  */
-static __always_inline bool comes_back(struct cpu_slot *s, struct task_struct *next, struct task_rec *r, __u32 stands, __u64 now)
+APART int comes_back(struct cpu_slot *s, struct task_rec *r, __u64 queued, __u64 now)
 {
-	__u64 since = r->since, queued = queued_at(next);
+	if (!s || !r)
+		return 0;
+	__u64 since = r->since;
 	__u32 state = r->state, wait = r->wait;
 
 	if (r->stands | r->on_cpu | r->asleep_in | r->nlocks | r->io_process | r->throttled | !r->target | !wait | (state == LAT) |
 	    (r->futex != 0) | (queued < since) | (queued > now))
-		return false;
+		return 0;
 	__u64 slept = queued - since, stood = now - queued;
 	if ((stood > LEAST_QUEUED) | (since < observe_from) | (now > observe_until))
-		return false;
+		return 0;
 	__u64 from = s->idle_from > queued ? s->idle_from : queued, to = s->idle_to, waking = to > from ? to - from : 0;
 
 	r->micro[MASK(state, 7)] += slept;
@@ -206,12 +211,12 @@ static __always_inline bool comes_back(struct cpu_slot *s, struct task_struct *n
 	runnable->wakings += waking != 0;
 	s->waiting[MASK(wait, 7)]--;
 	tenant_waits(bpf_get_smp_processor_id(), r->waits_as, wait, -1);
-	if (stands) { /* both are short */
-		add_lengths(LENGTH_QUEUED, stood, stands);
+	if (s->length_stands) { /* both are short */
+		add_lengths(LENGTH_QUEUED, stood, s->length_stands);
 		if (waking)
-			add_lengths(LENGTH_WAKING, waking, stands);
+			add_lengths(LENGTH_WAKING, waking, s->length_stands);
 	}
-	return true;
+	return 1;
 }
 
 #endif

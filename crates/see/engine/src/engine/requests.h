@@ -148,7 +148,7 @@ static __always_inline void io_begin(void *ctx, struct request *rq, bool issued)
 		r->tgid = kernel ? 0 : p->tgid;
 		r->by = kernel ? IO_BY_KERNEL : !ours ? IO_BY_OTHERS : asks_ahead(p) ? IO_BY_AHEAD : IO_BY_CALL;
 		if (t && !kernel && r->by == IO_BY_AHEAD) {
-			int process = io_process(p->tgid, 1);
+			int process = io_new_process(p->tgid);
 			count_in_flight(process, 1);
 			r->process = process + 1;
 			t->asks_ahead = 1;

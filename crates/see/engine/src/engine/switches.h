@@ -99,7 +99,7 @@ static __always_inline void sleep_for_requests(struct task_rec *r, struct task_s
 {
 	if (!io_used || r->wait != WAIT_SLEEP || (p->flags & PF_IO_WORKER) || !may_wait_for_requests(r))
 		return;
-	int process = io_process(p->tgid, 0);
+	int process = io_process(p->tgid);
 	/* A ring is for devices where the thread has asked them for something, or io_uring's own threads have in its stead. */
 	if (process < 0 || (r->call == NR_io_uring_enter && !r->asks_ahead && !io_by_workers[MASK(process, 63)]))
 		return;
@@ -206,7 +206,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		next = r->instr ? TFL : DFL;
 		r->call = -1;
 	} else {
-		classify_futex(r, p);
+		classify_futex(r);
 		__u32 class = !r->futex ? FUTEX_UNKNOWN : in_user(r) ? FUTEX_LOCK : r->futex_word >> 16;
 		if (is_lock(class)) {
 			wait = WAIT_ULOCK;
@@ -273,7 +273,7 @@ static __always_inline void off_cpu(void *ctx, struct cpu_slot *s, struct task_s
 		struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
 
 		walk(ctx, e, true, true);
-		r->off_stack = hash_frames(e, (e->kernel_bytes + e->user_bytes) / 8);
+		r->off_stack = stack_id(e, (e->kernel_bytes + e->user_bytes) / 8);
 		e->detail.off.unplaced = 0;
 		if (e->user_bytes) {
 			/* The depth is the same for threads whose stacks begin on a page. */
@@ -334,19 +334,18 @@ static __always_inline __u64 queued_since(struct task_struct *p, struct task_rec
 }
 
 /* A thread of ncpu comes on CPU: what called the CPU to run it is ncpu's, and where wake-ups are not traced, the timer that woke it. */
-static __always_inline void called_for_us(struct cpu_slot *s, struct task_struct *next, __u64 now)
+APART int called_for_us(struct cpu_slot *s, __u64 queued, __u64 now)
 {
+	if (!s)
+		return 0;
 	bool timer = s->last_kind == IRQ_TIMER;
 	struct irq_row *row = &s->irqs[timer ? IRQ_TIMER : IRQ_RESCHEDULE];
 	__u64 ns = s->last_irq_ns;
 
 	if ((!timer && s->last_kind != IRQ_RESCHEDULE) || now - s->last_irq > JUST_NOW || !row->count || ns > row->ns)
-		return;
-	if (timer) {
-		__u64 queued = wakes_off ? queued_at(next) : 0;
-		if (!queued || queued + ns < s->last_irq || queued > s->last_irq)
-			return;
-	}
+		return 0;
+	if (timer && (!queued || queued + ns < s->last_irq || queued > s->last_irq))
+		return 0;
 	row->count--;
 	row->own++;
 	row->ns -= ns;
@@ -354,6 +353,7 @@ static __always_inline void called_for_us(struct cpu_slot *s, struct task_struct
 	s->last_kind = IRQ_REST;
 	if (s->last_irq - ns >= observe_from && s->last_irq < observe_until)
 		move(s, AT_HARDIRQ, AT_NCPU, ns);
+	return 0;
 }
 
 /* How long the CPU whose queue the current thread has come from idled from `since` to `now` while it woke up for this
@@ -371,9 +371,11 @@ static __always_inline __u64 idled_on(struct cpu_slot *s, struct task_rec *r, __
 	return to > from ? to - from : 0;
 }
 
-/* A thread of the program, or any whose locks are counted, was runnable and comes on CPU. */
-static __always_inline void was_runnable(struct cpu_slot *s, struct task_struct *p, struct task_rec *r, __u32 stands, __u64 now)
+/* A thread of the program, or any whose locks are counted, was runnable and comes on CPU. `who` is its process and its number. */
+APART int was_runnable(struct cpu_slot *s, struct task_rec *r, __u64 who, __u64 now)
 {
+	if (!s || !r)
+		return 0;
 	__u64 since = r->since;
 
 	if (since < observe_from)
@@ -390,16 +392,17 @@ static __always_inline void was_runnable(struct cpu_slot *s, struct task_struct 
 		runnable->queued += ns - waking;
 		runnable->waking += waking;
 		runnable->wakings += waking != 0;
-		add_some_lengths(LENGTH_QUEUED, ns, stands);
+		add_some_lengths(s, LENGTH_QUEUED, ns);
 		if (waking)
-			add_some_lengths(LENGTH_WAKING, waking, stands);
+			add_some_lengths(s, LENGTH_WAKING, waking);
 	}
 	if (r->futex && r->runnable >= WAIT_ULOCK)
-		futex_done(s, p, r, ns - waking, waking);
+		futex_done(s, who, r, ns - waking, waking);
+	return 0;
 }
 
-/* A thread comes on CPU. `thin`: it is between windows; `stands`: for how many short lengths one counts. */
-static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next, bool thin, __u32 stands, __u64 now)
+/* A thread comes on CPU. */
+static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next, __u64 now)
 {
 	bool idled = s->base == AT_IDLE;
 
@@ -419,16 +422,16 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 		s->idle_to = now;
 	struct task_rec *r = get(next, now);
 	if (!r) {
-		s->base = is_target(next) ? AT_TARGET : AT_OTHER;
+		s->base = is_of_program(*(volatile __u64 *)&s->task) ? AT_TARGET : AT_OTHER;
 		return;
 	}
 	s->base = r->target ? AT_TARGET : is_ncpu(next) ? AT_NCPU : AT_OTHER;
 	if (cfg_tenants)
 		tenant_comes(s, r, next);
-	if (thin && comes_back(s, next, r, stands, now))
+	if (s->thin && comes_back(s, r, queued_at(next), now))
 		return;
 	if (s->base == AT_NCPU)
-		called_for_us(s, next, now);
+		called_for_us(s, wakes_off ? queued_at(next) : 0, now);
 	if (!followed(r)) {
 		r->on_cpu = 1;
 		return;
@@ -460,7 +463,7 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 	if (r->state == LAT && !held && cfg_queues && r->target && observing && to_be_divided(r->since, now))
 		stood(r->queue, r->since, now, r->tenant);
 	if (r->state == LAT && (r->target || cfg_lock_all))
-		was_runnable(s, next, r, stands, now);
+		was_runnable(s, r, HALVES(next->pid, next->tgid), now);
 	__u64 slept = r->target ? woke(r, next) : 0;
 	if (cfg_requests && r->serves && slept)
 		request_slept(next, r, slept);
@@ -493,7 +496,9 @@ APART int found(void)
 	charge(s, at);
 	put_spin(s);
 	s->unseen++;
-	arrive(s, bpf_get_current_task_btf(), false, 1, at);
+	s->thin = 0;
+	s->length_stands = 1;
+	arrive(s, bpf_get_current_task_btf(), at);
 	return 0;
 }
 
@@ -517,14 +522,14 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 
 	if (!s)
 		return 0;
-	bool timed = !(++s->switches & OWN_MASK);
-	__u64 began = timed ? bpf_ktime_get_ns() : 0, now = scheduler_time(s, prev);
+	s->timed_from = ++s->switches & OWN_MASK ? 0 : bpf_ktime_get_ns();
+	__u64 now = scheduler_time(s, prev);
 	if (s->task && s->task != (__u64)prev)
 		found();
 	settle_here(s, now);
 	s->depth = 0;
-	bool thin = pass_mask && wakes_off && !cfg_requests && !cfg_micro;
-	__u32 stands = thin ? length_stands(s) : 1;
+	s->thin = pass_mask && wakes_off && !cfg_requests && !cfg_micro;
+	s->length_stands = s->thin ? length_stands(s) : 1;
 
 	if (!(prev->flags & PF_IDLE)) {
 		struct task_rec *r = get(prev, now);
@@ -533,7 +538,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 		} else if (r) {
 			r->on_cpu = 0;
 			if (r->target && observing && r->came >= observe_from && now > r->came)
-				add_some_lengths(LENGTH_SLICE, now - r->came, stands);
+				add_some_lengths(s, LENGTH_SLICE, now - r->came);
 			if (cfg_micro)
 				not_back_yet(r, prev);
 			if (!preempt && (prev_state & TASK_DEAD)) {
@@ -557,11 +562,11 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 		}
 	}
 
-	arrive(s, next, thin, stands, now);
+	arrive(s, next, now);
 	if (cfg_queues)
 		begin_span(s, next, now);
-	if (timed)
-		own(s, began, switch_ns);
+	if (s->timed_from)
+		own(s, s->timed_from, switch_ns);
 	return 0;
 }
 
@@ -598,8 +603,8 @@ static __always_inline int wakeup(void *ctx, struct task_struct *p)
 		own_interrupt(s);
 	if (!r || !followed(r) || r->on_cpu || r->state == LAT)
 		return 0;
-	bool timed = !(++s->wakeups & OWN_MASK);
-	__u64 began = timed ? bpf_ktime_get_ns() : 0, now = scheduler_time(s, p);
+	s->timed_from = ++s->wakeups & OWN_MASK ? 0 : bpf_ktime_get_ns();
+	__u64 now = scheduler_time(s, p);
 	__u64 ns = now > r->since ? now - r->since : 0;
 	ends_idling(ctx, s, p, r);
 	woken(s, r, p, now);
@@ -612,8 +617,8 @@ static __always_inline int wakeup(void *ctx, struct task_struct *p)
 	__u8 from = r->wait ?: WAIT_SLEEP;
 	r->runnable = from;
 	begin_wait(s, r, from == WAIT_ULOCK ? WAIT_FROM_LOCK : from == WAIT_SLEEP ? WAIT_FROM_SLEEP : WAIT_RUNQ);
-	if (timed)
-		own(s, began, wake_ns);
+	if (s->timed_from)
+		own(s, s->timed_from, wake_ns);
 	return 0;
 }
 

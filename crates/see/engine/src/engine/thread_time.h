@@ -42,11 +42,11 @@ APART __u64 role_hash(__u64 low, __u64 high)
 	__u64 hash = 0, digit = 0;
 
 	for (int i = 0; i < 16; i++) {
-		__u64 c = (i < 8 ? low : high) >> 8 * (i & 7) & 0xff, is = c - '0' < 10;
-		if (c && !(is && digit)) {
-			hash = (hash ^ (is ? '#' : c)) * SPREAD;
-			hash ^= hash >> 32;
-		}
+		__u64 c = (i < 8 ? low : high) >> 8 * (i & 7) & 0xff, is = ((c - '0' - 10) & ~(c - '0')) >> 63;
+		__u64 counts = is_not_0(c) & ~(is & digit), next = (hash ^ c ^ ((c ^ '#') & -is)) * SPREAD;
+
+		next ^= next >> 32;
+		hash ^= (hash ^ next) & -counts;
 		digit = is;
 	}
 	return hash;

@@ -214,6 +214,36 @@ static __always_inline __u64 bytes_read(struct task_struct *p)
 	return bpf_core_field_exists(task->ioac.read_bytes) ? BPF_CORE_READ(task, ioac.read_bytes) : 0;
 }
 
+/* `is_target` of a task's address as a number: the verifier passes no pointers to functions. */
+APART int is_of_program(__u64 task)
+{
+	return is_target((void *)task);
+}
+
+/* Begins the record of a thread that was not seen before. `task` is its address as a number. */
+APART int begin_record(struct task_rec *r, __u64 task, __u64 now)
+{
+	struct task_struct *p = (void *)task;
+
+	if (!r)
+		return 0;
+	__u64 comm[2] = {};
+	r->known = 1;
+	r->since = now;
+	r->state = SLP;
+	r->call = -1;
+	bpf_core_read(comm, sizeof(comm), &p->comm);
+	r->latches = comm[0] == POSTGRES;
+	r->target = is_of_program(task) || (calibrating && BPF_CORE_READ(p, tgid) == calibrating);
+	r->minf = BPF_CORE_READ(p, min_flt);
+	r->majf = BPF_CORE_READ(p, maj_flt);
+	if (cfg_tenants) {
+		r->dirtied = bytes_dirtied(p);
+		r->read = bytes_read(p);
+	}
+	return 0;
+}
+
 static __always_inline struct task_rec *get(struct task_struct *p, __u64 now)
 {
 	struct task_rec *r = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -222,22 +252,11 @@ static __always_inline struct task_rec *get(struct task_struct *p, __u64 now)
 	if (!r)
 		return NULL;
 	if (!r->known) {
-		r->known = 1;
-		r->since = now;
-		r->state = SLP;
 		/* Off CPU it is where it entered the kernel; on CPU it may be back from there: see `settle`. */
 		r->on_state = in_call(p) ? SYS : USR;
-		r->call = -1;
-		__u64 comm[2] = {};
-		bpf_core_read(comm, sizeof(comm), &p->comm);
-		r->latches = comm[0] == POSTGRES;
-		r->target = is_target(p) || (calibrating && p->tgid == calibrating);
-		r->minf = BPF_CORE_READ(p, min_flt);
-		r->majf = BPF_CORE_READ(p, maj_flt);
-		if (cfg_tenants) {
-			r->dirtied = bytes_dirtied(p);
-			r->read = bytes_read(p);
-		}
+		r->css_set = (__u64)p;
+		begin_record(r, *(volatile __u64 *)&r->css_set, now);
+		r->css_set = 0;
 	}
 	return r;
 }
@@ -312,8 +331,10 @@ static __always_inline void keep_unjudged(struct task_rec *r, __u64 ns)
 /* Changes of waiting[] by user space, which runs one program at a time. */
 __s32 judged[8];
 
-static __always_inline void end_wait(struct cpu_slot *s, struct task_rec *r)
+APART int end_wait(struct cpu_slot *s, struct task_rec *r)
 {
+	if (!s || !r)
+		return 0;
 	/* A wait for a futex may just be judged on another CPU: see `correct_waits`. */
 	__u32 w = r->futex ? __sync_lock_test_and_set(&r->wait, WAIT_NONE) : r->wait;
 
@@ -326,17 +347,21 @@ static __always_inline void end_wait(struct cpu_slot *s, struct task_rec *r)
 		count_asleep(r->io_process - 1, -1);
 		r->io_process = 0;
 	}
+	return 0;
 }
 
-static __always_inline void begin_wait(struct cpu_slot *s, struct task_rec *r, __u32 w)
+APART int begin_wait(struct cpu_slot *s, struct task_rec *r, __u32 w)
 {
+	if (!s || !r)
+		return 0;
 	end_wait(s, r);
 	if (!r->target)
-		return;
+		return 0;
 	r->wait = w;
 	s->waiting[MASK(w, 7)]++;
 	r->waits_as = r->tenant;
 	tenant_waits(bpf_get_smp_processor_id(), r->tenant, w, 1);
+	return 0;
 }
 
 /* Finds the tenant of a thread that is new, or whose control groups or program have changed. */

@@ -26,7 +26,7 @@ static __always_inline __u64 walk_user_lock(void *ctx, struct cpu_slot *s, struc
 	__s32 n = bpf_get_stack(ctx, e->frames, 8 * CALLER_STACK, BPF_F_USER_STACK);
 	if (n <= 0)
 		return 0;
-	__u64 id = hash_frames(e, n / 8) ^ p->tgid;
+	__u64 id = stack_id(e, n / 8) ^ p->tgid;
 	if (first_sight(id)) {
 		head(&e->head, EV_USER_STACK, p, now);
 		e->detail.id = id;

@@ -17,6 +17,27 @@
 /* Masks an index visibly to the verifier; clang would drop a mask that it knows to be redundant. */
 #define MASK(i, mask) ({ __u64 __i = (i); asm volatile("%0 &= " #mask : "+r"(__i)); __i; })
 
+/* 1 where a number is not 0. With a jump, the verifier would look at all that follows for both outcomes. */
+static __always_inline __u64 is_not_0(__u64 n)
+{
+	__u64 negative = -n;
+
+	asm volatile("" : "+r"(negative));
+	return (n | negative) >> 63;
+}
+
+/* The highest bit that is set; 0 of 0. */
+static __always_inline __u32 octave_of(__u64 ns)
+{
+	__u64 octave = is_not_0(ns >> 32) << 5, rest = ns >> octave, by;
+
+	by = is_not_0(rest >> 16) << 4, octave += by, rest >>= by;
+	by = is_not_0(rest >> 8) << 3, octave += by, rest >>= by;
+	by = is_not_0(rest >> 4) << 2, octave += by, rest >>= by;
+	by = is_not_0(rest >> 2) << 1, octave += by, rest >>= by;
+	return octave + (rest >> 1);
+}
+
 /* A row begins with its key. The key's first word is 0 if the row is free. */
 struct row_key {
 	__u64 first, second, third;

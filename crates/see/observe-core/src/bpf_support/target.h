@@ -15,14 +15,12 @@ const volatile __u32 cfg_cgroup_level;
 const volatile __u32 cfg_self;		/* ncpu's own process */
 const volatile __u32 cfg_readers;	/* its child; the children of that child read other users' files; 0: none */
 
-/* Whether a thread belongs to ncpu or to one of its file readers. */
+/* Whether a process is ncpu or one of its file readers, by its number and its parent's. */
+#define NCPU_IS(tgid, parent) ((tgid) == cfg_self || (cfg_readers && ((tgid) == cfg_readers || (parent) == cfg_readers)))
+
 static __always_inline bool is_ncpu(struct task_struct *p)
 {
-	__u32 tgid = p->tgid;
-
-	if (tgid == cfg_self)
-		return true;
-	return cfg_readers && (tgid == cfg_readers || p->real_parent->tgid == cfg_readers);
+	return NCPU_IS(p->tgid, p->real_parent->tgid);
 }
 
 static __always_inline bool cgroup_holds(struct task_struct *p)
@@ -41,12 +39,12 @@ static __always_inline bool cgroup_holds(struct task_struct *p)
 }
 
 /* Whether a thread seen for the first time belongs to the program. Threads older than the observation are
- * recognised by their ancestors. */
+ * recognised by their ancestors. `p` may be made of a number. */
 static __always_inline bool is_target(struct task_struct *p)
 {
 	__u32 tgid = BPF_CORE_READ(p, tgid);
 
-	if (is_ncpu(p))
+	if (NCPU_IS(tgid, BPF_CORE_READ(p, real_parent, tgid)))
 		return false;
 	if (cfg_all)
 		return !(BPF_CORE_READ(p, flags) & PF_IDLE);

@@ -271,8 +271,8 @@ fn choose(args: &BenchArgs) -> anyhow::Result<Vec<Job>> {
     };
     let mut chosen: Vec<Job> = Vec::new();
     if let Some(name) = &args.suite {
-        let suite = suite::find(name)
-            .ok_or_else(|| mistake!("--suite {name}: unknown suite; expected libmicro"))?;
+        let suite =
+            suite::find(name).ok_or_else(|| mistake!("--suite {name}: unknown suite; expected libmicro"))?;
         chosen.extend(
             standard(suite).filter(|j| {
                 args.names.is_empty() || args.names.iter().any(|pattern| glob(pattern, j.name()))

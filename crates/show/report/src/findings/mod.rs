@@ -21,6 +21,7 @@ mod gain;
 mod goroutines;
 mod hashing;
 mod hot;
+mod index_walks;
 mod inlined;
 mod kernel_locks;
 mod late;
@@ -84,7 +85,7 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 35] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 36] = [
     tracers::claims,
     pools::claims,
     begun::claims,
@@ -120,6 +121,7 @@ const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 35] = [
     sql::claims,
     small_tasks::claims,
     short_lived::claims,
+    index_walks::claims,
 ];
 
 /// Stacks that are kept of a cause.

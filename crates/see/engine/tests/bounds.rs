@@ -53,6 +53,22 @@ fn futexes_without_number_are_all_counted_in_few_rows() {
     assert!(!dropped.iter().any(full), "{dropped:?}");
 }
 
+/// The kernel looks at each way through a program before it may run: 100,000 instructions take a third of a second, and it refuses a
+/// million. A flag that is known there and looked at again later doubles what lies between.
+#[test]
+fn the_kernel_need_not_look_at_programs_for_long() {
+    let Some(_one) = allowed() else { return };
+    let _observation = Observation::begin(&Config::onion(Target::All, 99)).unwrap();
+    let named = |name: &str| {
+        let of = |info: &libbpf_rs::query::ProgramInfo| info.name.as_encoded_bytes() == name.as_bytes();
+        libbpf_rs::query::ProgInfoIter::default().filter(of).map(|info| info.verified_insns).max()
+    };
+    for name in ["sched_switch", "sample", "sched_wakeup", "sched_waking", "leader"] {
+        let instructions = named(name).unwrap_or_else(|| panic!("no program {name}"));
+        assert!((100..60_000).contains(&instructions), "{name}: {instructions} instructions");
+    }
+}
+
 /// Files of others are read by processes of ncpu's own, and what those take is not the program's, nor another program's.
 #[test]
 fn the_processes_that_read_files_are_ncpu_itself() {

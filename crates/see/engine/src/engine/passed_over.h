@@ -104,10 +104,8 @@ static __always_inline __u32 stands_for(struct cpu_slot *s, struct task_rec *r, 
  * Such a thread is taken to sleep for what it slept for when it was followed at this place last: a sleep that was chosen by
  * chance. Another place would not do: a lock that is waited for often and for a short time would stand for long sleeps.
  */
-APART int pass_over(struct cpu_slot *s, struct task_rec *r, int known, __u64 call, __u64 now)
+static __always_inline void pass_over(struct cpu_slot *s, struct task_rec *r, int known, __u64 call, __u64 now)
 {
-	if (!s || !r)
-		return 0;
 	struct sleep_place *like = &r->places[MASK(known < 0 ? r->last_place : known, 3)];
 	__u32 wait = like->wait;
 
@@ -122,7 +120,6 @@ APART int pass_over(struct cpu_slot *s, struct task_rec *r, int known, __u64 cal
 	micro(r, MASK(like->state, 7), now);
 	passed_over(r, call, known >= 0 && known == r->last_place);
 	begin_wait(s, r, MASK(wait, 7));
-	return 0;
 }
 
 /*
@@ -177,19 +174,19 @@ static __always_inline void add_some_lengths(struct cpu_slot *s, __u32 of, __u64
  * A thread comes on CPU that was passed over when it fell asleep, and whose wake-up was not traced. Most switches between windows end
  * here: it does what `arrive` does, but for the cases that take more. Returns false, and has done nothing, in those.
  */
-APART int comes_back(struct cpu_slot *s, struct task_rec *r, __u64 queued, __u64 now)
+static __always_inline bool comes_back(struct cpu_slot *s, struct task_rec *r, __u64 queued, __u64 now)
 {
-	if (!s || !r)
-		return 0;
 	__u64 since = r->since;
 	__u32 state = r->state, wait = r->wait;
 
-	if (r->stands | r->on_cpu | r->asleep_in | r->nlocks | r->io_process | r->throttled | !r->target | !wait | (state == LAT) |
-	    (r->futex != 0) | (queued < since) | (queued > now))
-		return 0;
+	/* No comparison is made a number here: for both of its values the verifier would look at all that follows. */
+	__u64 more = r->stands | r->on_cpu | r->asleep_in | r->nlocks | r->io_process | r->throttled | r->futex;
+
+	if (more || !r->target || !wait || state == LAT || queued < since || queued > now)
+		return false;
 	__u64 slept = queued - since, stood = now - queued;
-	if ((stood > LEAST_QUEUED) | (since < observe_from) | (now > observe_until))
-		return 0;
+	if (stood > LEAST_QUEUED || since < observe_from || now > observe_until)
+		return false;
 	__u64 from = s->idle_from > queued ? s->idle_from : queued, to = s->idle_to, waking = to > from ? to - from : 0;
 
 	r->micro[MASK(state, 7)] += slept;
@@ -216,7 +213,7 @@ APART int comes_back(struct cpu_slot *s, struct task_rec *r, __u64 queued, __u64
 		if (waking)
 			add_lengths(LENGTH_WAKING, waking, s->length_stands);
 	}
-	return 1;
+	return true;
 }
 
 #endif

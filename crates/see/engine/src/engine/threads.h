@@ -331,10 +331,8 @@ static __always_inline void keep_unjudged(struct task_rec *r, __u64 ns)
 /* Changes of waiting[] by user space, which runs one program at a time. */
 __s32 judged[8];
 
-APART int end_wait(struct cpu_slot *s, struct task_rec *r)
+static __always_inline void leave_wait(struct cpu_slot *s, struct task_rec *r)
 {
-	if (!s || !r)
-		return 0;
 	/* A wait for a futex may just be judged on another CPU: see `correct_waits`. */
 	__u32 w = r->futex ? __sync_lock_test_and_set(&r->wait, WAIT_NONE) : r->wait;
 
@@ -347,6 +345,12 @@ APART int end_wait(struct cpu_slot *s, struct task_rec *r)
 		count_asleep(r->io_process - 1, -1);
 		r->io_process = 0;
 	}
+}
+
+APART int end_wait(struct cpu_slot *s, struct task_rec *r)
+{
+	if (s && r)
+		leave_wait(s, r);
 	return 0;
 }
 
@@ -354,7 +358,7 @@ APART int begin_wait(struct cpu_slot *s, struct task_rec *r, __u32 w)
 {
 	if (!s || !r)
 		return 0;
-	end_wait(s, r);
+	leave_wait(s, r);
 	if (!r->target)
 		return 0;
 	r->wait = w;

@@ -26,15 +26,25 @@ pub fn wrap(text: &str, room: usize, first: &str, next: &str) -> String {
     out
 }
 
-/// A text of at most `most` characters, cut in its middle.
+/// A text of at most `most` characters, cut in its middle. Numbers are left out whole: one that has lost digits is another number.
 pub fn middle(text: &str, most: usize) -> String {
-    let n = text.chars().count();
+    let chars: Vec<char> = text.chars().collect();
+    let n = chars.len();
     if n <= most {
         return text.to_string();
     }
     let keep = most.saturating_sub(1);
-    let (head, tail) = (keep - keep / 2, keep / 2);
-    let start: String = text.chars().take(head).collect();
-    let end: String = text.chars().skip(n - tail).collect();
+    let (mut head, mut tail) = (keep - keep / 2, n - keep / 2);
+    let in_number = |at: usize| {
+        let is_part = |at: usize| chars.get(at).is_some_and(|c| c.is_ascii_digit() || matches!(c, ',' | '.'));
+        at > 0 && is_part(at - 1) && is_part(at)
+    };
+    while in_number(head) {
+        head -= 1;
+    }
+    while in_number(tail) {
+        tail += 1;
+    }
+    let [start, end]: [String; 2] = [&chars[..head], &chars[tail..]].map(|part| part.iter().collect());
     format!("{start}…{end}")
 }

@@ -403,13 +403,18 @@ fn a_program_that_was_computing_already_is_in_user_mode() {
     let mut config = Config::onion(Target::Tree(child.id()), 99);
     config.micro = true;
     let mut observation = Observation::begin(&config).unwrap();
-    let (mut user, mut system) = (0.0, 0.0);
+    let (mut user, mut system, mut life, mut elapsed) = (0.0, 0.0, 0.0, 0.0);
     let mut take = |table: &Table| -> Result<(), std::convert::Infallible> {
         if table.name() == "threads" {
             for row in 0..table.num_rows() {
-                user += table.number(row, "USR").unwrap_or(0.0);
-                system += table.number(row, "SYS").unwrap_or(0.0);
+                let of = |state: &str| table.number(row, state).unwrap_or(0.0);
+                user += of("USR");
+                system += of("SYS");
+                life += ["USR", "SYS", "TRP", "TFL", "DFL", "LCK", "SLP", "LAT", "NCPU"].map(of).iter().sum::<f64>();
             }
+        }
+        if table.name() == "summary" {
+            elapsed = table.number(0, "elapsed").unwrap();
         }
         Ok(())
     };
@@ -425,6 +430,8 @@ fn a_program_that_was_computing_already_is_in_user_mode() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(user > 0.0 && system < 0.05 * user, "user {user} s, system {system} s");
+    // It lived all the time, and not before.
+    assert!((life - elapsed).abs() < 0.01 * elapsed, "{life} s of {elapsed}");
 }
 
 /// The programs under observation: each is run by this executable.

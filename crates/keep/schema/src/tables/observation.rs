@@ -215,7 +215,7 @@ tables! {
         caller "caller": Text, "the function that waits, where it is known";
         holder "holder": Text, "the thread that most of the wait is blamed on: it woke the waiters, or held the lock when they came where a preloaded library timed them";
         count "count": Int [None Count], "waits";
-        wakes "wakes": Int [None Count], "waits ended by a waker; null where a preloaded library timed them";
+        wakes "wakes": Int [None Count], "waits that a waker was seen to end; null where a preloaded library timed them";
         spin "spin": Float [Seconds Time], "time waiting on CPU, where the lock tells";
         block "block": Float [Seconds Time], "time waiting off CPU; all of the wait where a preloaded library timed it";
         max "max": Float [Microseconds Peak], "longest wait";

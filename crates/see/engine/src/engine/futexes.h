@@ -363,11 +363,10 @@ static __always_inline void futex_done(struct cpu_slot *s, __u64 who, struct tas
 	l->queued += queued * r->stands;
 	l->waking += waking * r->stands;
 	l->threads |= 1ull << (who & 63);
-	if (!waker)
+	/* A timeout may have ended one whose wake-up was not traced. */
+	if (!waker || waker == WAKER_UNSEEN)
 		return;
 	l->wakes += r->stands;
-	if (waker == WAKER_UNSEEN)
-		return;
 	if (l->holder == waker) {
 		l->vote += ns;
 	} else if (l->vote < ns) {

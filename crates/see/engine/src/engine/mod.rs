@@ -403,6 +403,11 @@ impl Engine {
         self.skel.progs.signal_deliver.autoload()
     }
 
+    /// Whether [`Engine::end`] has been called.
+    pub fn has_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+
     /// Ends counting; what was counted stays readable.
     pub fn end(&mut self) {
         if self.ended.is_some() {

@@ -170,14 +170,15 @@ impl Observation {
         }
         let user_locks = config.traces_programs().then(|| UserLocks::begin(&config.target, &mut engine));
         engine.begin(config)?;
-        // Baseline of the threads: nothing before this moment is a loss.
-        let before = if engine.tells_tenants() { Some(engine.threads()?) } else { None };
-        let thread_time = config.explain.then(|| match &before {
-            Some(before) => ThreadTime::begin(before, MISSING),
-            None => ThreadTime::begin(&engine.threads().unwrap_or_default(), MISSING),
-        });
+        // Baseline of the threads: nothing before this moment is a loss, or a part of a life. Without it a thread would have lived for
+        // longer than the observation lasts.
+        let before = match engine.threads() {
+            Err(e) if engine.tells_tenants() => return Err(e),
+            before => before.unwrap_or_default(),
+        };
+        let thread_time = config.explain.then(|| ThreadTime::begin(&before, MISSING));
         let known = |told: ThreadOut| ((told.tid, told.start), Known { told, missing: 0 });
-        let threads = before.into_iter().flatten().map(known).collect();
+        let threads = before.into_iter().map(known).collect();
         let mut samples = Samples::new(config.patterns.clone(), config.source_lines);
         let tenants = engine.tells_tenants().then(Tenants::begin);
         if tenants.is_some() {

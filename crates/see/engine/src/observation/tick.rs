@@ -27,6 +27,9 @@ impl Observation {
         let mut snap = self.engine.snapshot();
         snap.keep_counted(&self.before);
         self.receive();
+        if self.engine.has_ended() {
+            self.late_lives();
+        }
         self.correct(true);
         // The next steps may take long, and locks of programs that have just begun may not wait for them.
         if let Some(locks) = &mut self.user_locks {
@@ -217,7 +220,7 @@ impl Observation {
     }
 
     /// Takes in the lives of threads before waits are read: a wait that ends in between counts as one in progress,
-    /// under its reason. Threads that end in between come with the next tables.
+    /// under its reason. Threads that end in between come with the next tables; see [`Observation::late_lives`] for the last ones.
     fn live_up_to_now(&mut self) {
         if self.thread_time.is_none() {
             return;
@@ -227,6 +230,14 @@ impl Observation {
         if let Some(time) = &mut self.thread_time {
             let ended = std::mem::take(&mut time.ended);
             time.threads(&listed_once(&ended, &living));
+        }
+    }
+
+    /// Takes in threads whose last record came after [`Observation::live_up_to_now`]: no tables follow that they could come with.
+    fn late_lives(&mut self) {
+        if let Some(time) = &mut self.thread_time {
+            let ended = std::mem::take(&mut time.ended);
+            time.threads(&listed_once(&ended, &[]));
         }
     }
 }

@@ -410,7 +410,10 @@ fn a_program_that_was_computing_already_is_in_user_mode() {
                 let of = |state: &str| table.number(row, state).unwrap_or(0.0);
                 user += of("USR");
                 system += of("SYS");
-                life += ["USR", "SYS", "TRP", "TFL", "DFL", "LCK", "SLP", "LAT", "NCPU"].map(of).iter().sum::<f64>();
+                life += ["USR", "SYS", "TRP", "TFL", "DFL", "LCK", "SLP", "LAT", "NCPU"]
+                    .map(of)
+                    .iter()
+                    .sum::<f64>();
             }
         }
         if table.name() == "summary" {

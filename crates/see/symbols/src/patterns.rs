@@ -439,7 +439,11 @@ mod tests {
         assert_eq!(of("take_token"), Some("token"));
         assert_eq!(of("___pthread_mutex_lock"), Some("ours"));
         assert_eq!(of("__lll_lock_wait"), Some("pthread mutex"));
-        assert_eq!(of("__pthread_mutex_clocklock_common"), Some("pthread mutex"), "of pthread_mutex_timedlock");
+        assert_eq!(
+            of("__pthread_mutex_clocklock_common"),
+            Some("pthread mutex"),
+            "of pthread_mutex_timedlock"
+        );
         assert_eq!(of("main"), None);
     }
 

@@ -155,7 +155,11 @@ mod tests {
         assert_eq!(crate::wrap::middle("abcdef", 6), "abcdef");
         assert_eq!(crate::wrap::middle("abcdefghij", 5), "ab…ij");
         assert_eq!(crate::wrap::middle("abcdefghij", 1), "…");
-        assert_eq!(crate::wrap::middle("a call that waits 1,005 times", 18), "a call th… times", "not 05 times");
+        assert_eq!(
+            crate::wrap::middle("a call that waits 1,005 times", 18),
+            "a call th… times",
+            "not 05 times"
+        );
         assert_eq!(crate::wrap::middle("takes 12,345 pages at once", 17), "takes … at once");
     }
 

@@ -23,6 +23,7 @@ mod hashing;
 mod hot;
 mod index_walks;
 mod inlined;
+mod instructions;
 mod kernel_locks;
 mod late;
 mod ledger;

@@ -1,45 +1,16 @@
 //! Tests of types by which code that HotSpot's compilers made walks through all interfaces of a class.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use ncpu_schema::{SampleClass, UserCause};
+use ncpu_schema::SampleClass;
 
 use super::claim::{Claim, Kind, Source};
 use super::places::{Most, Place};
 use super::view::View;
 use crate::causes::When;
 
-/// The instruction of the walk. The compilers have it for nothing else; they copy and fill by others.
-const WALK: &str = "repne scas";
-
-/// The part of a function's samples that the walk takes, and samples of it from which it is known.
-const MUCH: f64 = 0.1;
-const SAMPLES: f64 = 20.0;
-
 /// The part of capacity from which it is claimed.
 const LEAST: f64 = 0.05;
-
-/// By function, the part of its samples in such walks, and in waits for the line of the word that they write. [`View::walks`] keeps
-/// them.
-pub(super) fn walks<'a>(view: &View<'a>) -> HashMap<&'a str, f64> {
-    let mut sums: HashMap<&str, (f64, f64)> = HashMap::new();
-    // Code that was made at run time is in no file; functions of C++ have colons in their names.
-    for at in view.instructions().iter().filter(|at| !at.in_file) {
-        let (walk, all) = sums.entry(at.function).or_default();
-        *walk += if at.text.is_some_and(|text| text.starts_with(WALK)) { at.samples } else { 0.0 };
-        *all += at.samples;
-    }
-    sums.retain(|function, (walk, all)| *walk >= SAMPLES && *walk >= MUCH * *all && !function.contains("::"));
-    if sums.is_empty() {
-        return HashMap::new();
-    }
-    let shared = view.samples_by_cause(|_, cause| cause == Some(UserCause::SharedLine));
-    let part = |function: &str, (walk, all): (f64, f64)| {
-        let line = shared.get(function).map_or(0.0, |(line, all)| line / all.max(1.0));
-        (walk / all + line).min(1.0)
-    };
-    sums.into_iter().map(|(function, sum)| (function, part(function, sum))).collect()
-}
 
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let walks = view.walks();

@@ -5,9 +5,10 @@ use std::collections::{HashMap, HashSet};
 
 use ncpu_schema::{
     Counter, CpuState, Error, InterruptKind, Layer, Microstate, Runnable, SampleClass, StackKind, UserCause,
-    instructions, interrupts, runnable, stacks, threads, user_causes,
+    interrupts, runnable, stacks, threads, user_causes,
 };
 
+use super::instructions::{self, Instruction};
 use crate::causes::When;
 use crate::onion::evidence::collectors::is_java_machines;
 use crate::onion::evidence::{Context, counter};
@@ -92,19 +93,6 @@ pub struct View<'a> {
     walks: OnceCell<HashMap<&'a str, f64>>,
 }
 
-/// An instruction that was sampled in the program's code.
-pub(super) struct Instruction<'a> {
-    pub function: &'a str,
-    pub samples: f64,
-    /// Its text in assembler.
-    pub text: Option<&'a str>,
-    /// Whether its code is in a file, and was not made at run time.
-    pub in_file: bool,
-    /// The function that it was inlined from, and the inlined functions around that one, innermost first.
-    pub inlined: Option<&'a str>,
-    pub around: Option<&'a str>,
-}
-
 impl<'a> View<'a> {
     pub(crate) fn new(context: Context<'a>, layers: Vec<(Layer, f64, f64)>) -> Result<View<'a>, Error> {
         const SLEEPS: [Microstate; 3] = [Microstate::Slp, Microstate::Lck, Microstate::Dfl];
@@ -163,26 +151,15 @@ impl<'a> View<'a> {
 
     /// Table `instructions`; empty where the recording has no such table.
     pub(super) fn instructions(&self) -> &[Instruction<'a>] {
-        self.instructions.get_or_init(|| {
-            let Ok(Some(t)) = instructions::Reader::open(self.context.recording) else { return Vec::new() };
-            t.rows()
-                .filter_map(|row| {
-                    Some(Instruction {
-                        function: t.function.get(row)?,
-                        samples: t.samples.get(row)?,
-                        text: t.text.get(row),
-                        in_file: t.file.get(row).is_some(),
-                        inlined: t.inlined.get(row),
-                        around: t.around.get(row),
-                    })
-                })
-                .collect()
-        })
+        self.instructions.get_or_init(|| instructions::read(self.context.recording))
     }
 
     /// By function, the part of its samples in tests of types that walk through interfaces.
     pub(super) fn walks(&self) -> &HashMap<&'a str, f64> {
-        self.walks.get_or_init(|| super::type_walks::walks(self))
+        self.walks.get_or_init(|| {
+            let shared = || self.samples_by_cause(|_, cause| cause == Some(UserCause::SharedLine));
+            instructions::walks(self.instructions(), shared)
+        })
     }
 
     /// The entry of the rule book for a cause with this evidence and subject.

@@ -57,15 +57,15 @@ fn a_policy_is_what_the_kernel_says_then() {
     let o = ncpu(dir.path(), &["place", "bind:0", "sh", "-c", "exit 7"]);
     assert_eq!(o.status.code(), Some(7));
     for (args, code, says) in [
-        (&["place", "near", "true"][..], 1, "give spread[:N]"),
+        (&["place", "near", "true"][..], 2, "give spread[:N]"),
         (&["place", "pack:60000", "true"], 1, "60000 CPUs are asked for"),
-        (&["place", "any"], 1, "no command is given"),
+        (&["place", "any"], 2, "no command is given"),
         (&["place", "any", "no-such-command-x"], 127, "command not found"),
         (&["fix", "--no-peel", "no-such-command-x"], 127, "command not found"),
         (&["place", "any", "--class", "fifo:0", "true"], 2, "give batch, idle"),
-        (&["place", "local", "-p", "1", "true"], 1, "only balance works on processes"),
-        (&["place", "balance"], 1, "give one of a command"),
-        (&["place", "balance", "--interval", "0", "true"], 1, "give 0.01 or more"),
+        (&["place", "local", "-p", "1", "true"], 2, "only balance works on processes"),
+        (&["place", "balance"], 2, "give one of a command"),
+        (&["place", "balance", "--interval", "0", "true"], 2, "give 0.01 or more"),
     ] {
         let o = ncpu(dir.path(), args);
         assert_eq!(o.status.code(), Some(code), "{args:?}: {}", err(&o));

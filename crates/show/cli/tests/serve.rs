@@ -208,7 +208,9 @@ fn what_cannot_be_served_is_told_in_a_line() {
     assert!(told.contains("--token-file"), "{told}");
     let told = line(&["--user", "nobody-of-this-name"]);
     assert!(told.contains("unknown user"), "{told}");
-    assert!(line(&["--user", "root"]).contains("root would give up nothing"));
+    let told = ncpu(&["serve", "--user", "root"]);
+    assert_eq!((told.status.code(), err(&told).lines().count()), (Some(2), 1), "{}", err(&told));
+    assert!(err(&told).contains("root would give up nothing"));
     assert!(line(&["-p", "4194305"]).contains("no process"));
     assert_eq!(ncpu(&["serve", "--tls-cert", "x"]).status.code(), Some(2));
 

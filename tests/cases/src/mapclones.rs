@@ -1,4 +1,4 @@
-// A map of settings is cloned for each request; "twin" reads the one that there is.
+// A map of settings is cloned for each request; "twin" reads the map itself.
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

@@ -185,7 +185,7 @@ fn no_callers(event: &Event) -> &'static str {
             "there are no callers: perf copied the stacks (--call-graph dwarf), and copies are not read here; record with `perf record -g`"
         }
         _ => {
-            "there are no callers, although perf looked for them (-g): code that was built without frame pointers shows none; build              with -fno-omit-frame-pointer"
+            "there are no callers, although perf looked for them (-g): code that was built without frame pointers shows none; build with -fno-omit-frame-pointer"
         }
     }
 }

@@ -149,7 +149,7 @@ fn ctrl_c_in_a_suite_keeps_what_is_done() {
     // SAFETY: our child, which nobody has waited for.
     assert_eq!(unsafe { libc::kill(running.id() as i32, libc::SIGINT) }, 0);
     let o = running.wait_with_output().unwrap();
-    // What a shell gives for SIGINT.
+    // 128 + SIGINT, as a shell.
     assert_eq!(o.status.code(), Some(130), "{}", err(&o));
     let text = out(&o);
     let lines: Vec<&str> = text.lines().collect();

@@ -28,7 +28,7 @@ APART int first_index(__u64 lock, __u64 octave, __u64 who)
 	return find_row(&first_slots, part, cfg_first_slots, lock, octave, who);
 }
 
-/* Counts a first waiter's wait; `who` is the process and the kind. */
+/* Counts the wait of a lock's first waiter. `who`: its process in the lower half, the lock's kind in the upper. */
 APART int add_first(__u64 lock, __u64 ns, __u64 who, int first)
 {
 	if (ns < 4)

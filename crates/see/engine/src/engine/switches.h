@@ -371,7 +371,10 @@ static __always_inline __u64 idled_on(struct cpu_slot *s, struct task_rec *r, __
 	return to > from ? to - from : 0;
 }
 
-/* A thread of the program, or any whose locks are counted, was runnable and comes on CPU. `who` is its process and its number. */
+/*
+ * A thread of the program, or any whose locks are counted, was runnable and comes on CPU. `who`: the process in the upper half, the
+ * thread in the lower.
+ */
 APART int was_runnable(struct cpu_slot *s, struct task_rec *r, __u64 who, __u64 now)
 {
 	if (!s || !r)

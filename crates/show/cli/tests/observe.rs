@@ -322,6 +322,48 @@ fn a_machine_without_tracefs_and_without_btf() {
     assert!(err(&o).contains("this kernel has no BTF"), "{}", err(&o));
 }
 
+/// BPF programs read the machine's clock, and a process in a time namespace reads another.
+#[test]
+fn a_time_namespace_changes_no_figure() {
+    if !root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let recording = dir.path().join("r.ncpu");
+    let o = Command::new("unshare")
+        .args(["--time", "--monotonic", "100000", env!("CARGO_BIN_EXE_ncpu"), "run", "--record"])
+        .args([recording.as_os_str(), "--".as_ref(), "sleep".as_ref(), "1.5".as_ref()])
+        .output()
+        .unwrap();
+    if err(&o).starts_with("unshare: ") {
+        eprintln!("skipped: no time namespace here: {}", err(&o));
+        return;
+    }
+    assert!(o.status.success(), "{}", err(&o));
+    let layers = ncpu(&["report", recording.to_str().unwrap(), "--table", "layers", "-o", "csv"]);
+    let share = out(&layers).lines().find_map(|line| {
+        let mut cells = line.strip_prefix("ncpu itself,")?.split(',');
+        cells.next()?.parse::<f64>().ok()
+    });
+    assert!(share.is_some_and(|share| share < 40.0), "ncpu has half of this machine: {}", out(&layers));
+}
+
+#[test]
+fn a_machine_without_proc() {
+    if !root() {
+        return;
+    }
+    let script =
+        format!("mount -t tmpfs none /proc || exit 8; exec {} run -- true", env!("CARGO_BIN_EXE_ncpu"));
+    let o = Command::new("unshare").args(["-m", "sh", "-c", &script]).output().unwrap();
+    if o.status.code() == Some(8) || err(&o).starts_with("unshare: ") {
+        eprintln!("skipped: /proc cannot be hidden here: {}", err(&o));
+        return;
+    }
+    assert_eq!(o.status.code(), Some(1), "{}", err(&o));
+    assert!(err(&o).contains("/proc is not mounted") && err(&o).lines().count() == 1, "{}", err(&o));
+}
+
 #[test]
 fn a_missing_tracepoint_takes_its_layer_and_leaves_the_rest() {
     if !root() {

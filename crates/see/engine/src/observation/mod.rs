@@ -149,6 +149,7 @@ impl Observation {
     /// # Errors
     /// See [`Engine::attach`].
     pub fn begin(config: &Config) -> bpf_support::Result<Observation> {
+        namespace::find_proc()?;
         // Loaded while the engine attaches, for it takes half as long as attaching.
         let mut symbols = Symbols::of_bpf();
         symbols.load_kernel_aside();

@@ -14,7 +14,7 @@ use ncpu_schema::View;
 use perf_event_open_sys::bindings::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, perf_event_attr};
 use perf_event_open_sys::ioctls::{DISABLE, ENABLE, SET_OUTPUT};
 
-use crate::bpf_support::{Ring, perf_event};
+use crate::bpf_support::{Ring, monotonic_ns, perf_event};
 
 /// Pages of a CPU's ring: with its head just what every user may lock for each CPU (`perf_event_mlock_kb`, 516).
 const PAGES: usize = 64;
@@ -161,8 +161,7 @@ impl Sampler {
     /// The rings are read one after another. A record that comes meanwhile waits for the next call, since the one that names its
     /// thread may lie in a ring that was read already.
     pub fn drain(&mut self) -> (Vec<(u64, Record)>, u64) {
-        let until = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        let until = until.tv_sec as u64 * 1_000_000_000 + until.tv_nsec as u64;
+        let until = monotonic_ns();
         let mut lost = 0;
         for ring in &mut self.rings {
             self.bytes.clear();

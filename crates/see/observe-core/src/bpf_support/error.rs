@@ -18,6 +18,9 @@ pub enum Error {
         "this kernel has no BTF (/sys/kernel/btf/vmlinux); observing needs CONFIG_DEBUG_INFO_BTF, which every distribution has enabled since 2021"
     )]
     NoBtf,
+    /// Nothing is known of any process, this one among them.
+    #[error("/proc is not mounted here; mount it: mount -t proc proc /proc")]
+    NoProc,
     /// A tracepoint that every observation needs.
     #[error("this kernel has no tracepoint {0}, which every observation needs")]
     NoTracepoint(&'static str),

@@ -1,6 +1,7 @@
 //! The toolkit of collectors: loading BPF programs, reading their tables and receiving their records. All BPF
 //! programs share the headers in this directory.
 
+mod clock;
 mod error;
 mod event_ring;
 mod features;
@@ -13,15 +14,10 @@ pub mod perf_event;
 mod plain;
 pub mod ring;
 
+pub use clock::monotonic_ns;
 pub use error::{Error, Result};
 pub use event_ring::Ring;
 pub use features::{Feature, OldKernel};
 pub use mmap::Mapped;
 pub use plain::{Plain, comm, read, same_layout};
 pub use ring::Stack;
-
-/// ns of the clock that BPF programs read.
-pub fn monotonic_ns() -> u64 {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
-}

@@ -7,6 +7,14 @@ use std::sync::OnceLock;
 /// A path that never exists: no process has this ID.
 const NOWHERE: &str = "/proc/0";
 
+/// Checks that `/proc` is mounted.
+///
+/// # Errors
+/// It is not mounted.
+pub fn find_proc() -> Result<(), super::Error> {
+    if Path::new("/proc/self/ns/pid").is_symlink() { Ok(()) } else { Err(super::Error::NoProc) }
+}
+
 /// Whether this process is in a PID namespace other than the machine's.
 pub fn is_own() -> bool {
     static OWN: OnceLock<bool> = OnceLock::new();

@@ -67,7 +67,7 @@ pub struct Shape {
 pub enum ShapeError {
     /// Not numbers between crosses.
     #[error(
-        "unknown machine `{0}`; expected PACKAGESxCORES or PACKAGESxCORESxSTRANDS, as in 8x64x2, a name of `ncpu foresee --machines`, a directory that holds a topology tree, or a file MACHINE.toml"
+        "unknown machine `{0}`; expected a number of CPUs, PACKAGESxCORES or PACKAGESxCORESxSTRANDS, as in 8x64x2, a name of `ncpu foresee --machines`, a directory that holds a topology tree, or a file MACHINE.toml"
     )]
     Form(String),
     /// A count of 0.
@@ -92,10 +92,11 @@ impl std::str::FromStr for Shape {
     type Err = ShapeError;
 
     /// `PACKAGESxCORES[xSTRANDS]` or, with clusters, `PACKAGESxCLUSTERSxCORESxSTRANDS`; cores are those of a package in
-    /// the first, of a cluster in the second.
+    /// the first, of a cluster in the second. A number alone is that of the cores of one package.
     fn from_str(text: &str) -> Result<Shape, ShapeError> {
         let numbers: Option<Vec<u64>> = text.split('x').map(|n| n.parse().ok()).collect();
         let (packages, clusters, cores, strands) = match numbers.as_deref() {
+            Some([c]) => (1, 1, *c, 1),
             Some([p, c]) => (*p, 1, *c, 1),
             Some([p, c, s]) => (*p, 1, *c, *s),
             Some([p, l, c, s]) => (*p, *l, *c, *s),
@@ -331,6 +332,7 @@ mod tests {
         let shape: Shape = "8x64x2".parse().unwrap();
         assert_eq!((shape.cpus(), shape.to_string().as_str()), (1024, "8x64x2"));
         assert_eq!("2x8x8x2".parse::<Shape>().unwrap().cpus(), 256);
+        assert_eq!("8".parse::<Shape>().unwrap().to_string(), "1x8x1");
         for (text, expect) in [
             ("0x4", "at least one"),
             ("4x0x2", "at least one"),

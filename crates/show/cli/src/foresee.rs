@@ -10,7 +10,7 @@ use ncpu_foresee::buy::{self as foresee_buy, Catalogue, Target};
 use ncpu_foresee::fix::Fix;
 use ncpu_foresee::foretell::{self, Effort, Point};
 use ncpu_foresee::from::{Beside, Learnt};
-use ncpu_foresee::hardware::{Hardware, Order};
+use ncpu_foresee::hardware::{Hardware, Order, Shape, ShapeError};
 use ncpu_foresee::model::Model;
 use ncpu_foresee::{from, machines, rank, tables};
 use ncpu_record::Recording;
@@ -24,8 +24,8 @@ use crate::table_args::{TableArgs, no_table, text_width};
 /// Predict a program's performance on a machine that you do not have, from a recording or a model
 #[derive(Args, Debug)]
 pub struct ForeseeArgs {
-    /// The machine: PACKAGESxCORES[xSTRANDS], a name of --machines, a directory with a topology tree, or a file
-    /// MACHINE.toml
+    /// The machine: a number of CPUs, PACKAGESxCORES[xSTRANDS], a name of --machines, a directory with a topology
+    /// tree, or a file MACHINE.toml
     #[arg(long, value_name = "MACHINE")]
     on: Option<String>,
 
@@ -165,6 +165,7 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
         args.rows.print(machines::table())?;
         return Ok(ExitCode::SUCCESS);
     }
+    machine_can_be(args)?;
     let fixes = args.fix.iter().map(|fix| fix.parse()).collect::<Result<Vec<Fix>, _>>();
     let fixes = fixes.map_err(|why| mistake!("{why}"))?;
     let (mut model, mut notes, beside) = model(args)?;
@@ -245,12 +246,22 @@ pub fn run(args: &ForeseeArgs) -> anyhow::Result<ExitCode> {
     Ok(if stopped() { ExitCode::from(stop::status()) } else { ExitCode::SUCCESS })
 }
 
+/// Checks that `--on` names a machine that can be simulated, before a recording is read.
+fn machine_can_be(args: &ForeseeArgs) -> anyhow::Result<()> {
+    match args.on.as_deref().map(str::parse::<Shape>) {
+        None if !args.to_model && args.buy.is_none() => {
+            usage!(
+                "--on says on which machine: as in --on 8 or --on 8x64x2; --machines lists those that are known"
+            )
+        }
+        Some(Err(why @ (ShapeError::Zero(_) | ShapeError::Large { .. }))) => usage!("{why}"),
+        _ => Ok(()),
+    }
+}
+
 /// The machine that `--on` names, with line transfers measured on it where the recording has them.
 fn hardware(args: &ForeseeArgs, model: &Model, beside: &Beside) -> anyhow::Result<Hardware> {
-    let on = args
-        .on
-        .as_deref()
-        .context("--on says on which machine: as in --on 8x64x2; --machines lists those that are known")?;
+    let on = args.on.as_deref().context("no --on")?;
     let like = model.recorded.as_ref().map(|r| r.cpu_model.clone());
     let mut hardware = machines::find(on, like.as_deref())?;
     if let Some(transfer) = beside.transfer.filter(|_| machines::has_kin(&hardware)) {

@@ -311,6 +311,12 @@ fn what_goes_wrong_is_said() {
         assert!(!o.status.success(), "{args:?}");
         assert!(err(&o).contains(expect), "{args:?}: {}", err(&o));
     }
+    for on in [&[][..], &["--on", "0x4"], &["--on", "1000x1000"]] {
+        let o = ncpu(&[&["foresee", "--model", &good], on].concat());
+        assert_eq!(o.status.code(), Some(2), "{on:?}: a mistake on the command line");
+    }
+    let o = ncpu(&["foresee", "--model", &good, "--on", "8"]);
+    assert!(o.status.success() && out(&o).contains("1x8x1"), "{}{}", out(&o), err(&o));
 }
 
 /// A recording as if the program had been observed: what was simulated, without the word that says so.

@@ -113,7 +113,7 @@ const TOOLS: [(&str, &str, &str, &[Declared]); 5] = [
             (
                 "on",
                 "string",
-                "the machine: PACKAGESxCORES[xSTRANDS] as in 2x64x2, or the name of a known one",
+                "the machine: a number of CPUs, PACKAGESxCORES[xSTRANDS] as in 2x64x2, or the name of a known one",
                 false,
             ),
             ("cpus", "string", "numbers of CPUs, as in 2,8,32", false),
@@ -289,7 +289,7 @@ impl Tools {
         let is_file = on.contains('/') || on.ends_with(".toml") || self.dir.join(on).exists();
         match is_file {
             true => {
-                Err("invalid on; expected PACKAGESxCORES[xSTRANDS] or the name of a known machine".into())
+                Err("invalid on; expected a number of CPUs, PACKAGESxCORES[xSTRANDS] or the name of a known machine".into())
             }
             false => Ok(()),
         }

@@ -54,6 +54,19 @@ const WAITING: [&str; 19] = [
     "futex_waitv",
 ];
 
+/// Calls of runtimes that stop their own threads, and of signal handlers: they come by the clock, and not with the work.
+const SIGNALLING: [&str; 9] = [
+    "kill",
+    "tkill",
+    "tgkill",
+    "rt_sigqueueinfo",
+    "rt_tgsigqueueinfo",
+    "pidfd_send_signal",
+    "rt_sigreturn",
+    "rt_sigprocmask",
+    "sigaltstack",
+];
+
 /// Whether a system call is made to wait, and not to get work done.
 pub fn is_waiting(call: &str) -> bool {
     WAITING.contains(&call)
@@ -362,7 +375,11 @@ pub fn regular(bins: &[Vec<u64>], seconds: f64) -> Option<(u32, f64)> {
     const FREQUENT: f64 = 100.0;
     let calls = bins.first()?.len();
     let mut all: Vec<(f64, f64, u32)> = Vec::new();
-    for nr in (0..calls).filter(|&nr| !is_waiting(&call_name(nr as u32))) {
+    let counts_work = |nr: &usize| {
+        let name = call_name(*nr as u32);
+        !is_waiting(&name) && !SIGNALLING.contains(&name.as_str())
+    };
+    for nr in (0..calls).filter(counts_work) {
         let counts: Vec<f64> = bins.iter().map(|bin| bin[nr] as f64).collect();
         let mean = counts.iter().sum::<f64>() / counts.len() as f64;
         if mean / seconds < FREQUENT {
@@ -409,6 +426,9 @@ mod tests {
         assert!((rate - 40_040.0).abs() < 1.0);
         assert_eq!(regular(&bins(|_| vec![("futex", 9000), ("read", 1)]), 0.025), None);
         assert_eq!(regular(&[], 0.025), None);
+        // Go's runtime stops its threads by signals, a hundred times a second whatever they do.
+        let signals = |_| vec![("tgkill", 9), ("rt_sigreturn", 9), ("futex", 400)];
+        assert_eq!(regular(&bins(signals), 0.025), None);
     }
 
     #[test]

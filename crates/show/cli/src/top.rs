@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
+use ncpu_daemon::pace::Pace;
 use ncpu_engine::engine::Config;
 use ncpu_engine::observation::{Observation, Until};
 use ncpu_observe_core::program::Target;
@@ -24,6 +25,7 @@ use ncpu_table::Table;
 use ncpu_tui::top::{Asleep, Interval, Stack, Top};
 
 use crate::cpus::places;
+use crate::observer::go_ahead;
 use crate::probes::ProbesArgs;
 use crate::stop;
 use crate::subject::interval;
@@ -66,6 +68,9 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     args.causes.install()?;
     let interval = interval(args.interval)?;
     let stop = stop::on_signals()?;
+    // It is asked for where a machine is full, and is to answer there. Threads that begin later inherit it.
+    go_ahead();
+    let _pace = Pace::keep(&stop, Vec::new());
     let places = places(Path::new("/"))?;
     let target = args.target.target()?;
     let words = args.target.words();

@@ -148,6 +148,32 @@ fn a_process_that_ends_leaves_its_last_interval() {
     terminal.wait(&["left with 0"]);
 }
 
+/// It is asked for where many threads want the CPUs, and has a share that is enough for it.
+#[test]
+fn it_runs_before_what_it_shows() {
+    if !root() {
+        return;
+    }
+    let command = format!("exec {} top", env!("CARGO_BIN_EXE_ncpu"));
+    let Some(terminal) = Terminal::new((100, 30), &command) else { return };
+    terminal.wait(&["q quit"]);
+    let pid = terminal.tmux(&["display-message", "-p", "#{pane_pid}"]);
+    let pid = String::from_utf8(pid.stdout).unwrap().trim().to_string();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let process = std::iter::once(pid.as_str())
+        .chain(children.split_whitespace())
+        .find(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "ncpu\n"))
+        .expect("a process ncpu in the terminal")
+        .to_string();
+    let mut nice = Vec::new();
+    for thread in std::fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten() {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        let Some((_, rest)) = stat.rsplit_once(") ") else { continue };
+        nice.push(rest.split(' ').nth(16).unwrap().parse::<i32>().unwrap());
+    }
+    assert!(nice.len() > 1 && nice.iter().all(|nice| *nice <= -10), "{nice:?}");
+}
+
 #[test]
 fn it_ends_with_its_terminal() {
     if !root() {

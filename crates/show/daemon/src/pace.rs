@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -25,6 +25,8 @@ const END: f64 = 3.0;
 const STARVED: f64 = 0.5;
 /// Threads that want to run, for each CPU, on a machine that is crowded. A thread at nice -10 has half a CPU beside nine others.
 const CROWD: usize = 8;
+/// Times of the thread that reads them.
+const OWN: &str = "/proc/thread-self/schedstat";
 /// Priority among real-time threads: the least.
 const PRIORITY: libc::c_int = 1;
 /// Nice value where the kernel refuses real-time scheduling, as in control groups without a share of it.
@@ -46,6 +48,17 @@ impl Times {
     fn of(path: &str) -> Option<Times> {
         Times::parse(&fs::read_to_string(path).ok()?)
     }
+
+    fn since(self, before: Times) -> Times {
+        Times { ran: self.ran.saturating_sub(before.ran), waited: self.waited.saturating_sub(before.waited) }
+    }
+}
+
+/// The part of the time between two looks in which the thread that looks neither ran, nor wanted to run, nor waited for its next look:
+/// something kept the whole process from running. Less than a second of it may be a slow look.
+fn stood_still(elapsed: Duration, own: Times) -> Duration {
+    let still = elapsed.saturating_sub(LOOK + own.ran + own.waited);
+    if still > Duration::from_secs(1) { still } else { Duration::ZERO }
 }
 
 /// Decides when threads are to run ahead of others.
@@ -101,6 +114,8 @@ pub struct Pace {
     end: Option<Sender<()>>,
     looks: Option<JoinHandle<()>>,
     began: Instant,
+    /// ms in which this process stood still.
+    stood: Arc<AtomicU64>,
     /// The thread that observes, and what it had waited when this began.
     thread: String,
     before: Times,
@@ -114,15 +129,23 @@ impl Pace {
         let thread = format!("/proc/self/task/{}/schedstat", rustix::thread::gettid().as_raw_nonzero());
         let before = Times::of(&thread);
         let (end, ended) = channel();
+        let stood = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&stood);
         let looks = before.and_then(|_| {
             let keep = move || {
                 let mut policy = Policy::new();
                 let mut threads = Threads::new(processes);
+                let mut own = Times::of(OWN).unwrap_or_default();
                 // A look takes a thousandth of a second, which is more than a fair share of a full machine.
                 go(threads.own as libc::pid_t, true);
                 threads.look();
                 while matches!(ended.recv_timeout(LOOK), Err(RecvTimeoutError::Timeout)) {
                     let was = policy.ahead;
+                    // Without the look that follows, which takes long on a full machine.
+                    let (since, now) = (threads.looked.elapsed(), Times::of(OWN).unwrap_or(own));
+                    counted
+                        .fetch_add(stood_still(since, now.since(own)).as_millis() as u64, Ordering::Relaxed);
+                    own = now;
                     let look = Look { ends: stop.load(Ordering::Relaxed), ..threads.look() };
                     let is = policy.decide(look);
                     if was || is {
@@ -135,14 +158,33 @@ impl Pace {
             };
             std::thread::Builder::new().name("ncpu-pace".into()).stack_size(256 << 10).spawn(keep).ok()
         });
-        Pace { end: Some(end), looks, began: Instant::now(), thread, before: before.unwrap_or_default() }
+        Pace {
+            end: Some(end),
+            looks,
+            began: Instant::now(),
+            stood,
+            thread,
+            before: before.unwrap_or_default(),
+        }
     }
 
-    /// That this process was late because others held the CPUs, if it was.
+    /// That this process was late because it was stopped, or because others held the CPUs, if it was.
     pub fn note(&self) -> Option<String> {
-        let waited = Times::of(&self.thread)?.waited.saturating_sub(self.before.waited);
-        note(waited, self.began.elapsed())
+        let elapsed = self.began.elapsed();
+        let stood = Duration::from_millis(self.stood.load(Ordering::Relaxed));
+        let waited = || Times::of(&self.thread).map(|times| times.since(self.before).waited);
+        note_of_stops(stood, elapsed).or_else(|| note(waited()?, elapsed))
     }
+}
+
+fn note_of_stops(stood: Duration, elapsed: Duration) -> Option<String> {
+    (!stood.is_zero()).then(|| {
+        format!(
+            "ncpu itself was stopped for {:.1} of {:.1} s (SIGSTOP, Ctrl-Z, a frozen control group): its intervals are late, samples may be lost, and a command that ended meanwhile counts until ncpu went on",
+            stood.as_secs_f64(),
+            elapsed.as_secs_f64()
+        )
+    })
 }
 
 fn note(waited: Duration, elapsed: Duration) -> Option<String> {
@@ -302,6 +344,17 @@ mod tests {
         assert_eq!(note(MS(25_000), MS(60_000)), None);
         let text = note(MS(4200), MS(8000)).unwrap();
         assert!(text.starts_with("ncpu itself waited for a CPU for 4.2 of 8.0 s"), "{text}");
+    }
+
+    #[test]
+    fn a_stopped_observer_says_so() {
+        let own = |ran, waited| Times { ran: MS(ran), waited: MS(waited) };
+        assert_eq!(stood_still(MS(5500), own(1, 0)), MS(4999));
+        assert_eq!(stood_still(MS(5500), own(10, 4900)), Duration::ZERO, "it waited for a CPU");
+        assert_eq!(stood_still(MS(900), own(1, 0)), Duration::ZERO, "a slow look");
+        assert_eq!(note_of_stops(Duration::ZERO, MS(9000)), None);
+        let text = note_of_stops(MS(4999), MS(9000)).unwrap();
+        assert!(text.starts_with("ncpu itself was stopped for 5.0 of 9.0 s"), "{text}");
     }
 
     #[test]

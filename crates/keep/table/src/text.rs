@@ -23,10 +23,11 @@ struct Layout {
 const WIDE: Layout = Layout { gap: 2, units: true, legible: 22 };
 
 /// The steps that narrow a table, tried in order until it fits.
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     Step::Leave(|kind| matches!(kind, Kind::Mean | Kind::Peak)),
     Step::Lay(Layout { gap: 1, units: false, legible: 22 }),
     Step::Lay(Layout { gap: 1, units: false, legible: 16 }),
+    Step::SayOnce,
     Step::Leave(|kind| kind == Kind::Count),
     Step::Lay(Layout { gap: 1, units: false, legible: MIN_TEXT }),
     Step::Leave(|kind| kind == Kind::Gauge),
@@ -39,6 +40,8 @@ enum Step {
     Leave(fn(Kind) -> bool),
     /// Use a tighter layout.
     Lay(Layout),
+    /// Put keys that are the same in all rows into a line above the table.
+    SayOnce,
 }
 
 /// The most columns that shorter cells of a column are filled up to.
@@ -46,14 +49,24 @@ const MAX_ALIGNED: usize = 400;
 
 /// Renders a table as aligned text of at most `width` columns, provided that its text columns can be
 /// shortened enough. A shortened cell ends in `…`. Numbers are never cut. If names would become
-/// unrecognisable, columns of means and peaks are omitted, last first, then units and blanks, then counts.
+/// unrecognisable, columns of means and peaks are omitted, last first, then units and blanks, then counts. Keys that all rows share
+/// are said once before counts are omitted.
 pub fn render(table: &Table, width: usize) -> String {
     let mut shown = table.clone();
     let mut layout = WIDE;
+    let mut above = String::new();
     for step in &STEPS {
         match step {
             _ if least_width(&shown, layout) <= width => break,
             Step::Lay(tighter) => layout = *tighter,
+            Step::SayOnce => {
+                let (names, words) = said_once(&shown);
+                if let Ok(fewer) = shown.project(&names)
+                    && !words.is_empty()
+                {
+                    (above, shown) = (lines(&words, width), fewer);
+                }
+            }
             Step::Leave(gives_way) => {
                 while least_width(&shown, layout) > width {
                     // The first column that is not a key stays: otherwise the table would show no values.
@@ -70,7 +83,46 @@ pub fn render(table: &Table, width: usize) -> String {
             }
         }
     }
-    render_all(&shown, width, layout)
+    above + &render_all(&shown, width, layout)
+}
+
+/// What all rows share, in lines of at most `width` columns.
+fn lines(words: &[String], width: usize) -> String {
+    let (mut out, mut line) = (String::new(), String::from("all:"));
+    for (n, word) in words.iter().enumerate() {
+        let word = width::start(word, width.saturating_sub(5));
+        let fits = width::columns(&line) + width::columns(&word) + 3 <= width;
+        match (n, fits) {
+            (0, _) => line.push(' '),
+            (_, true) => line.push_str(" · "),
+            (_, false) => {
+                out += &line;
+                line = "\n     ".into();
+            }
+        }
+        line += &word;
+    }
+    out + &line + "\n"
+}
+
+/// The columns that differ between rows, or are no keys, and the first; and of the others name and cell.
+fn said_once(table: &Table) -> (Vec<&str>, Vec<String>) {
+    let (mut names, mut words) = (Vec::new(), Vec::new());
+    for (at, column) in table.columns().iter().enumerate() {
+        let cells = format_column(table, at);
+        match cells.first() {
+            Some(first)
+                if at > 0
+                    && column.kind == Kind::Key
+                    && cells.len() > 1
+                    && cells.iter().all(|cell| cell == first) =>
+            {
+                words.push(format!("{} {first}", safe::line(&column.name)));
+            }
+            _ => names.push(column.name.as_str()),
+        }
+    }
+    (names, words)
 }
 
 /// The minimum width of a table with recognisable names.
@@ -107,7 +159,7 @@ fn render_all(table: &Table, width: usize, layout: Layout) -> String {
     let mut line = |cell: &dyn Fn(usize) -> String| {
         let mut text = String::new();
         for (c, column) in columns.iter().enumerate() {
-            let cell = width::start(&cell(c), widths[c]);
+            let cell = cut(&cell(c), widths[c]);
             let fill = " ".repeat(aligned(c).saturating_sub(width::columns(&cell)));
             let gap = if c == 0 { "" } else { &blanks };
             let _ = match column.ty {
@@ -121,6 +173,17 @@ fn render_all(table: &Table, width: usize, layout: Layout) -> String {
     line(&|c| heads[c].clone());
     (0..table.num_rows()).for_each(|row| line(&|c| cells[c][row].clone()));
     out
+}
+
+/// A cell of at most `most` columns. Addresses of a program are alike at their beginning and differ at their end.
+fn cut(cell: &str, most: usize) -> String {
+    let digits = cell.strip_prefix("0x").filter(|rest| rest.bytes().all(|b| b.is_ascii_hexdigit()));
+    match digits {
+        Some(digits) if cell.len() > most && most >= MIN_TEXT => {
+            format!("0x…{}", &digits[cell.len() - most + 1..])
+        }
+        _ => width::start(cell, most),
+    }
 }
 
 /// The name, with its unit if the name does not include it: `elapsed s`, `usr %`.
@@ -284,6 +347,36 @@ mod tests {
                 std::cmp::Ordering::Equal => {}
             }
         }
+    }
+
+    #[test]
+    fn addresses_keep_the_end_by_which_they_differ() {
+        assert_eq!(cut("0x1b75a74c6538", 12), "0x…5a74c6538");
+        assert_eq!(cut("0x1b75a74c6538", 14), "0x1b75a74c6538");
+        assert_eq!(cut("0x1b75 of a heap", 12), "0x1b75 of a…");
+    }
+
+    #[test]
+    fn keys_that_all_rows_share_are_said_once_where_names_would_be_cut() {
+        let texts = ["lock", "process", "caller", "holder", "pattern"];
+        let mut columns: Vec<Column> = texts.map(|name| Column::text(name, "")).into();
+        columns.extend([Column::id("pid", ""), Column::count("count", "")]);
+        let mut b = Table::builder("user_locks", &columns);
+        for (caller, holder) in
+            [("main.main.func1.of.a.package", "gobench/28307"), ("runtime.forEachPInternal", "-")]
+        {
+            let row = b.row().text("0x1acde39cb538").text("a server of many").text(caller);
+            row.text(holder).text("lock of the runtime").int(28307).int(8);
+        }
+        let table = b.finish();
+        let narrow = render(&table, 72);
+        assert!(
+            narrow.starts_with("all: process a server of many · pattern lock of the runtime · pid 28307\n"),
+            "{narrow}"
+        );
+        assert!(narrow.contains("main.main.func1") && narrow.contains("count"), "{narrow}");
+        assert!(narrow.lines().all(|line| width::columns(line) <= 72), "{narrow}");
+        assert!(!render(&table, 200).contains("all: "), "there is room");
     }
 
     #[test]

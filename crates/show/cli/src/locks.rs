@@ -235,15 +235,14 @@ pub fn with_stacks(table: &Table, depth: usize) -> anyhow::Result<String> {
     let names: Vec<&str> =
         table.columns().iter().map(|c| c.name.as_str()).filter(|n| *n != "stack").collect();
     let text = ncpu_table::render_text(&table.project(&names)?, text_width());
+    // Above the rows are the names of columns, and cells that all rows share.
+    let head = text.lines().count().saturating_sub(table.num_rows());
     let mut out = String::new();
     for (i, line) in text.lines().enumerate() {
         out.push_str(line);
         out.push('\n');
-        if i == 0 {
-            continue;
-        }
-        for frame in table.text(i - 1, "stack").unwrap_or("").split(';').filter(|f| !f.is_empty()).take(depth)
-        {
+        let Some(row) = i.checked_sub(head) else { continue };
+        for frame in table.text(row, "stack").unwrap_or("").split(';').filter(|f| !f.is_empty()).take(depth) {
             out.push_str("        ");
             out.push_str(frame);
             out.push('\n');

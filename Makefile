@@ -28,6 +28,7 @@ build: tools page
 # The page of `ncpu serve`, which is built into ncpu-serve: by Node, from the versions in package-lock.json.
 web: $(PAGE)
 $(PAGE): $(wildcard web/page.css web/shared/*.js web/serve/*.html web/serve/*.ts web/serve/*.json web/serve/src/*)
+	@command -v npm >/dev/null || { echo "make: the page of ncpu serve, which packages have, needs Node 20 or later (npm): https://nodejs.org" >&2; exit 1; }
 	cd web/serve && npm ci --no-audit --no-fund && npm run build
 
 # The same where there is Node; ncpu-serve answers without it too.

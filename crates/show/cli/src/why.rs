@@ -85,8 +85,12 @@ pub fn run(args: &WhyArgs) -> anyhow::Result<ExitCode> {
                 findings.list.iter().enumerate().map(|(i, found)| format!("{} ({})", i + 1, found.id));
             let layers = onion.rows.iter().map(|row| row.layer.name().to_string());
             let known: Vec<String> = causes.chain(layers).collect();
+            let none = match findings.list.is_empty() {
+                true => " (no cause was found in this recording)",
+                false => "",
+            };
             anyhow::anyhow!(
-                "unknown cause or layer \"{}\"; expected one of: {}",
+                "unknown cause or layer \"{}\"{none}; expected one of: {}",
                 what.escape_debug(),
                 known.join(", ")
             )

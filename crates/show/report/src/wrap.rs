@@ -3,11 +3,18 @@
 use ncpu_table::{safe, width};
 
 /// Breaks a line at spaces and makes it safe for a terminal; `first` and `next` are put before the first and the following lines.
+/// A percent sign stays with its number.
 pub fn wrap(text: &str, room: usize, first: &str, next: &str) -> String {
     let mut out = String::new();
     let mut line = String::from(first);
     let mut empty = true;
-    for word in safe::block(text).split_whitespace() {
+    let text = safe::block(text);
+    let mut words = text.split_whitespace().peekable();
+    while let Some(word) = words.next() {
+        let sign =
+            words.next_if(|next| next.starts_with('%') && word.ends_with(|c: char| c.is_ascii_digit()));
+        let joined = sign.map(|sign| format!("{word} {sign}"));
+        let word = joined.as_deref().unwrap_or(word);
         let length = width::columns(&line) + usize::from(!empty) + width::columns(word);
         if !empty && length > room {
             out.push_str(&line);
@@ -47,4 +54,16 @@ pub fn middle(text: &str, most: usize) -> String {
     }
     let [start, end]: [String; 2] = [&chars[..head], &chars[tail..]].map(|part| part.iter().collect());
     format!("{start}…{end}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percent_sign_is_not_parted_from_its_number() {
+        assert_eq!(wrap("softirqs 16 %, calls", 11, "", "  "), "softirqs\n  16 %,\n  calls\n");
+        assert_eq!(wrap("a of 16 (2.6 %)", 13, "", ""), "a of 16\n(2.6 %)\n");
+        assert_eq!(wrap("format %s and %d", 9, "", ""), "format %s\nand %d\n");
+    }
 }

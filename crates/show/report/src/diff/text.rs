@@ -24,8 +24,14 @@ pub fn render(diff: &Diff, width: usize) -> String {
         out.push_str(&wrap(&format!("not alike: {difference}"), width, "", "           "));
     }
     out.push_str(&wrap(&rate(diff), width, "", "  "));
-    for section in Section::ALL {
-        of_section(&mut out, diff, section, width);
+    let same: Vec<&str> = Section::ALL
+        .into_iter()
+        .filter(|section| !of_section(&mut out, diff, *section, width))
+        .map(Section::name)
+        .collect();
+    if !same.is_empty() {
+        out.push('\n');
+        out.push_str(&wrap(&format!("no change worth a row: {}", same.join(", ")), width, "", "  "));
     }
     for note in &diff.notes {
         out.push_str(&wrap(&format!("note: {note}"), width, "", "      "));
@@ -74,11 +80,12 @@ fn scale(section: Section, most: f64) -> (f64, &'static str) {
     }
 }
 
-fn of_section(out: &mut String, diff: &Diff, section: Section, width: usize) {
+/// Writes the rows of a section; false if no figure changed enough for a row.
+fn of_section(out: &mut String, diff: &Diff, section: Section, width: usize) -> bool {
     let entries: Vec<&Entry> = diff.section(section).collect();
     let most = entries.iter().map(|e| e.change.a.max(e.change.b)).fold(0.0, f64::max);
     if most <= 0.0 {
-        return;
+        return true;
     }
     let whole = match section.unit() {
         Unit::CpuSeconds => diff.capacity[0].max(diff.capacity[1]),
@@ -95,33 +102,32 @@ fn of_section(out: &mut String, diff: &Diff, section: Section, width: usize) {
     let (factor, unit) = scale(section, most);
     let per = if section.per_work() { format!(" {}", diff.per.words()) } else { String::new() };
     if shown.is_empty() {
-        let _ = writeln!(out, "\n{}: no change worth a row", section.name());
-        return;
+        return false;
     }
-    let name = name_width(width);
+    let name = name_width(diff, width);
     let _ = writeln!(out, "\n{}, {unit}{per}", section.name());
     let _ = writeln!(out, "  {:name$} {:>9} {:>9} {:>10} {:>8}", "", "A", "B", "change", "+-");
     for e in shown {
-        row(out, e, factor, width);
+        row(out, e, factor, name);
     }
     if rest > 0 {
         let _ = writeln!(out, "  {rest} more of little or no change");
     }
+    true
 }
 
-/// The width left for names beside the figures.
-fn name_width(width: usize) -> usize {
-    width.saturating_sub(60).clamp(18, 60)
+/// The width left for names beside the figures, and beside the verdict where there can be one.
+fn name_width(diff: &Diff, width: usize) -> usize {
+    width.saturating_sub(if diff.is_unproven() { 50 } else { 60 }).clamp(18, 60)
 }
 
-fn row(out: &mut String, e: &Entry, factor: f64, width: usize) {
+fn row(out: &mut String, e: &Entry, factor: f64, room: usize) {
     let c = e.change;
     let digits = |x: f64| match x.abs() * factor {
         s if s >= 10_000.0 => format!("{:.0}", x * factor),
         s if s >= 100.0 => format!("{:.1}", x * factor),
         _ => format!("{:.3}", x * factor),
     };
-    let room = name_width(width);
     let name = width::filled(&e.name, room);
     let ratio = match (c.a > 0.0, c.b > 0.0) {
         (true, true) => format!("x{:.2}", c.b / c.a),

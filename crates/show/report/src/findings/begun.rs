@@ -7,9 +7,9 @@ use ncpu_schema::{InterruptKind, Layer, Microstate, interrupts, threads};
 use super::calls::{LIVES, MANY, short_processes};
 use super::claim::{Claim, Kind, Source};
 use super::libraries::{begins_thread, c_name, makes_process};
+use super::numbers::{grouped, rate_words};
 use super::places::{Most, Place};
 use super::system_calls::{MAPPING, call_of};
-use super::user_locks::grouped;
 use super::view::{Sampled, View};
 use crate::causes::When;
 use crate::onion::evidence::length;
@@ -73,7 +73,7 @@ fn short_threads(view: &View<'_>) -> Option<Claim> {
         claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part, "switches and wake-ups");
     }
     let (place, function) = places.place(process);
-    let mut claim = claim.with("place", function).with("rate", grouped(rate));
+    let mut claim = claim.with("place", function).with("rate", rate_words(rate));
     claim.key = format!("short threads {process}");
     if !place.is_empty() {
         claim.line("begun in", place);
@@ -129,7 +129,7 @@ fn large_forks(view: &View<'_>) -> Option<Claim> {
         .with("process", process.clone())
         .with("place", function)
         .with("each", length(copies / forks))
-        .with("rate", grouped(forks / view.elapsed()));
+        .with("rate", rate_words(forks / view.elapsed()));
     claim.key = format!("large forks {process}");
     claim.line("called in", place);
     Some(claim)
@@ -265,7 +265,7 @@ fn signals(view: &View<'_>) -> Option<Claim> {
         .with("process", busiest)
         .with("place", function)
         .with("sender", sent_in.split(" ← ").next().filter(|f| !f.is_empty()).unwrap_or(busiest))
-        .with("rate", grouped(signals / view.elapsed()));
+        .with("rate", rate_words(signals / view.elapsed()));
     claim.key = format!("signals {busiest}");
     claim.line("sent in", sent_in);
     claim.line("signals", format!("{} a second", grouped(signals / view.elapsed())));

@@ -167,7 +167,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
         let mut found = claim(view, process, call, taken, when, results);
         if let (Some((count, slept)), true) = (super::waiting::sleeps_of(view, process), function.is_some()) {
             let each = crate::onion::evidence::length(slept / count);
-            found.line("sleeps", format!("{each} between, {} times", super::user_locks::grouped(count)));
+            found.line("sleeps", format!("{each} between, {} times", super::numbers::grouped(count)));
         }
         claims.push(found);
     }
@@ -456,7 +456,7 @@ fn herd(view: &View<'_>, calls: &Calls<'_>) -> Option<Claim> {
         .with("call", call)
         .with("process", process)
         .with("place", function)
-        .with("rate", super::user_locks::grouped(switched / view.elapsed()));
+        .with("rate", super::numbers::rate_words(switched / view.elapsed()));
     claim.key = format!("herd {process}");
     claim.line("called in", place);
     Some(claim)
@@ -544,7 +544,7 @@ fn claim(
     }
     if let Some(results) = results {
         if let Some(bytes) = results.mean().filter(|_| MOVES.contains(&call)) {
-            claim.line("moves", format!("{} bytes a call", super::user_locks::grouped(bytes)));
+            claim.line("moves", format!("{} bytes a call", super::numbers::grouped(bytes)));
         }
         if let Some(descriptor) = results.descriptor().filter(|_| takes_descriptor(call)) {
             claim.line("on", descriptor);
@@ -606,7 +606,7 @@ fn processes(view: &View<'_>) -> Vec<Claim> {
     let mut places = Most::default();
     let mut claim = Claim::new(Kind::Processes, [When::ShortLives], listed.clone())
         .with("names", listed)
-        .with("rate", super::user_locks::grouped(rate));
+        .with("rate", super::numbers::rate_words(rate));
     claim.key = "short processes".into();
     for (at, sample) in view.samples.iter().enumerate() {
         let lives = call_of(sample).is_some_and(|call| LIVES.contains(&call));
@@ -639,7 +639,7 @@ fn processes(view: &View<'_>) -> Vec<Claim> {
     let each = short
         .iter()
         .take(4)
-        .map(|s| format!("{} {}/s", s.name, super::user_locks::grouped(s.count as f64 / view.elapsed())));
+        .map(|s| format!("{} {}/s", s.name, super::numbers::grouped(s.count as f64 / view.elapsed())));
     claim.line("processes", each.collect::<Vec<_>>().join(", "));
     if let Some((place, _)) = places.top() {
         claim.line("begun in", place);

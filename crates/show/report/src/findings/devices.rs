@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use ncpu_schema::{Layer, requests};
 
 use super::claim::{Claim, Kind, Source};
+use super::numbers::rate_words;
 use super::places::{Most, Place};
 use super::system_calls::{SYNC, call_in, call_of};
-use super::user_locks::grouped;
 use super::view::{Slept, View};
 use crate::causes::When;
 use crate::onion::evidence::length;
@@ -120,7 +120,7 @@ impl ForDevice {
             .with("call", self.call.clone())
             .with("process", self.process.clone())
             .with("place", self.function.clone())
-            .with("rate", grouped(times / view.elapsed()));
+            .with("rate", rate_words(times / view.elapsed()));
         claim.key = format!("{key} {}", self.process);
         claim.waited = Some(self.seconds);
         claim

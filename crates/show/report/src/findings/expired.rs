@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use super::claim::{Claim, Kind, Source};
 use super::libraries::c_name;
 use super::names::short;
+use super::numbers::grouped;
 use super::places::{Most, Place};
-use super::user_locks::grouped;
 use super::view::View;
 use crate::causes::When;
 

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use ncpu_schema::{Layer, lock_callers, locks};
 
 use super::claim::{Claim, Kind, Source};
+use super::numbers::grouped;
 use super::places::{Most, Place};
 use super::system_calls::call_in;
-use super::user_locks::grouped;
 use super::view::{Sampled, View};
 use crate::causes::When;
 use crate::onion::evidence::length;

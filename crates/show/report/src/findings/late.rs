@@ -6,9 +6,9 @@ use ncpu_schema::Counter;
 
 use super::claim::{Claim, Kind};
 use super::connections::both_ends;
+use super::numbers::{grouped, rate_words};
 use super::places::{Most, Place};
 use super::system_calls::call_in;
-use super::user_locks::grouped;
 use super::view::{Slept, View};
 use super::waiting::{DELAYED_ACK, idle};
 use crate::causes::When;
@@ -78,7 +78,7 @@ impl<'a> Sum<'a> {
             .with("process", self.process)
             .with("place", place)
             .with("each", length(each))
-            .with("rate", grouped(count / view.elapsed()))
+            .with("rate", rate_words(count / view.elapsed()))
             .with("function", function.clone());
         claim.key = format!("{} {} {call} {function}", when.word(), self.process);
         claim.waited = Some(seconds);

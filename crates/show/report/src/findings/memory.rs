@@ -249,7 +249,7 @@ fn short(view: &View<'_>) -> Vec<Claim> {
             .with("cgroup", group.cgroup.clone())
             .with("limit", group.limit.clone())
             .with("lift", group.lift.clone())
-            .with("rate", super::user_locks::grouped(group.refaults.0));
+            .with("rate", super::numbers::rate_words(group.refaults.0));
         claim.key = format!("memory of {}", group.cgroup);
         for (at, sample) in view.samples.iter().enumerate() {
             if in_any(sample, &RECLAIM) {

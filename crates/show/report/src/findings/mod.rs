@@ -35,6 +35,7 @@ mod map_copies;
 mod memory;
 mod memory_waits;
 pub(crate) mod names;
+mod numbers;
 mod places;
 mod pools;
 mod results;

@@ -107,9 +107,10 @@ pub(crate) fn sentence(onion: &Onion, findings: &Findings) -> String {
             Some((chain, part)) => {
                 (format!(", {} of its work in {}", percent(*part), safe::line(chain)), String::new())
             }
-            None => {
-                (String::new(), ": its option for threads, or several of it at once, use more CPUs".into())
-            }
+            None => (
+                String::new(),
+                ": several of it at once, or its threads if it has an option for them, use more CPUs".into(),
+            ),
         };
         return format!(
             "{} runs one thread at a time{within}, and {idle} of the capacity idles meanwhile{more}.",

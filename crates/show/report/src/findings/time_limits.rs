@@ -8,9 +8,9 @@ use ncpu_schema::{Activity, thread_time};
 use super::claim::{Claim, Kind};
 use super::devices::{LEAST, OFTEN};
 use super::libraries::c_name;
+use super::numbers::{grouped, rate_words};
 use super::places::Place;
 use super::system_calls::call_in;
-use super::user_locks::grouped;
 use super::view::{Slept, View};
 use super::waiting::{idle, keeps_house};
 use crate::causes::When;
@@ -115,7 +115,7 @@ fn claim(
         .with("call", call)
         .with("waiter", if waiter.is_empty() { "another thread".into() } else { super::names::short(waiter) })
         .with("each", length(each))
-        .with("rate", grouped(expired.waits / view.elapsed()));
+        .with("rate", rate_words(expired.waits / view.elapsed()));
     claim.key = format!("time limit in {name}");
     claim.waited = Some(awaited.seconds);
     claim.lives = turns.ceil() * view.elapsed();

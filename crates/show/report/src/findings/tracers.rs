@@ -1,8 +1,8 @@
 //! Programs that a tracer stops: strace, a debugger.
 
 use super::claim::{Claim, Kind, Source};
+use super::numbers::{grouped, rate_words};
 use super::places::{Most, Place};
-use super::user_locks::grouped;
 use super::view::{Sampled, View};
 use super::waiting::{idle, wakes};
 use crate::causes::When;
@@ -52,7 +52,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
         .with("process", process.clone())
         .with("tracer", by)
         .with("place", function)
-        .with("rate", grouped(count / view.elapsed()))
+        .with("rate", rate_words(count / view.elapsed()))
         .with("each", length(seconds / count));
     claim.key = format!("traced {process}");
     claim.waited = Some(seconds);

@@ -6,8 +6,8 @@ use ncpu_schema::{Layer, user_locks};
 
 use super::claim::{Claim, Kind, Source};
 use super::hot::hot;
+use super::numbers::grouped;
 use super::places::Most;
-use super::user_locks::grouped;
 use super::view::View;
 use crate::causes::When;
 use crate::onion::evidence::length;

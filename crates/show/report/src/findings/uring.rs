@@ -7,8 +7,8 @@ use ncpu_schema::Layer;
 
 use super::claim::{Claim, Kind, Source};
 use super::limits::behind_itself;
+use super::numbers::rate_words;
 use super::places::{Most, Place};
-use super::user_locks::grouped;
 use super::view::View;
 use crate::causes::When;
 
@@ -142,7 +142,7 @@ fn claim(view: &View<'_>, process: &str, handed: Handed) -> Claim {
     let mut claim = Claim::new(Kind::HandOff, [When::UringWorkers], process)
         .with("process", process)
         .with("place", place)
-        .with("rate", grouped(handed.woken / view.elapsed()));
+        .with("rate", rate_words(handed.woken / view.elapsed()));
     claim.key = format!("workers of io_uring {process}");
     for (at, what) in handed.samples {
         claim.ask(Source::Sample(at), view.samples[at].seconds, what);

@@ -17,6 +17,7 @@ use super::claim::{Claim, Kind, Source};
 use super::gain::waiters;
 use super::libraries::{begins_with, c_name, is_lock_function, is_thread_start};
 use super::names::short;
+use super::numbers::grouped;
 use super::view::{Sampled, View, Woken};
 use crate::causes::{self, When};
 use crate::locks::is_held_lock;
@@ -782,19 +783,6 @@ fn asleep(path: &[Charged]) -> Option<(f64, &Charged)> {
     let most = path.iter().filter(sleeps).max_by(|a, b| sum(a).total_cmp(&sum(b)))?;
     let named = path.iter().find(|row| same(row, most) && !row.code.is_empty());
     Some((sum(most), named.unwrap_or(most)))
-}
-
-/// A number with its thousands apart.
-pub(super) fn grouped(n: f64) -> String {
-    let digits = format!("{n:.0}");
-    let mut out = String::new();
-    for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(c);
-    }
-    out
 }
 
 #[cfg(test)]

@@ -9,9 +9,10 @@ use super::claim::{Claim, Kind, Source};
 use super::connections::both_ends;
 use super::devices::{self, LEAST, OFTEN};
 use super::libraries::{self, is_java_sleep, waits};
+use super::numbers::{grouped, rate_words};
 use super::places::{Most, Place};
 use super::system_calls::{call_in, call_of};
-use super::user_locks::{grouped, is_start};
+use super::user_locks::is_start;
 use super::view::{Slept, View, on_cpu};
 use crate::causes::When;
 use crate::onion::evidence::length;
@@ -211,7 +212,7 @@ fn fixed_sleeps(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         .with("place", name)
         .with("waiter", waits_in.function())
         .with("each", length(each))
-        .with("rate", grouped(count / view.elapsed()));
+        .with("rate", rate_words(count / view.elapsed()));
     claim.key = format!("sleep in {}", place.function());
     claim.waited = Some(waiter.seconds);
     idle(view, &mut claim, waiter.seconds / view.elapsed(), "CPUs idle while it sleeps");
@@ -270,7 +271,7 @@ fn requests(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         .with("process", process.clone())
         .with("place", place)
         .with("each", each.clone())
-        .with("rate", grouped(count / view.elapsed()));
+        .with("rate", rate_words(count / view.elapsed()));
     claim.key = format!("requests {process}");
     claim.waited = Some(seconds);
     idle(view, &mut claim, seconds / view.elapsed(), "CPUs idle for answers");
@@ -308,7 +309,7 @@ fn sleeps_in(view: &View<'_>, slept: &[Slept<'_>]) -> Vec<Claim> {
             .with("process", process)
             .with("place", place.clone())
             .with("each", length(seconds / count))
-            .with("rate", grouped(count / view.elapsed()));
+            .with("rate", rate_words(count / view.elapsed()));
         claim.key = format!("sleeps in {function} {place}");
         claim.waited = Some(seconds);
         idle(view, &mut claim, seconds / view.elapsed(), "CPUs idle while threads sleep");
@@ -351,7 +352,7 @@ fn waits_in(view: &View<'_>, slept: &[Slept<'_>]) -> Vec<Claim> {
             .with("process", process)
             .with("place", place.clone())
             .with("each", each.clone())
-            .with("rate", grouped(count / view.elapsed()));
+            .with("rate", rate_words(count / view.elapsed()));
         claim.key = format!("waits in {function} {place}");
         claim.waited = Some(seconds);
         claim.lives = (seconds / view.elapsed()).ceil() * view.elapsed();
@@ -480,7 +481,7 @@ fn frequent(view: &View<'_>, when: When, wakeups: &Wakeups<'_>) -> Option<Claim>
         .with("process", process)
         .with("place", function.clone())
         .with("each", length(each))
-        .with("rate", grouped(count / view.elapsed()))
+        .with("rate", rate_words(count / view.elapsed()))
         .with("threads", threads.to_string());
     claim.key = format!("sleeps {process} {call}");
     claim.subject = format!("{call} {function}");
@@ -728,7 +729,7 @@ fn messages(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         .with("process", process.clone())
         .with("place", function)
         .with("object", object)
-        .with("rate", grouped(count / view.elapsed()));
+        .with("rate", rate_words(count / view.elapsed()));
     claim.key = format!("messages {process} {object}");
     let part = (count / view.switches().max(1.0)).min(1.0);
     for (at, sample) in view.samples.iter().enumerate().filter(|(_, s)| names.contains(&s.process)) {

@@ -135,7 +135,7 @@ impl Onion {
             .map(|(layer, s, error)| Row {
                 layer,
                 seconds: s,
-                share: s / capacity.max(f64::MIN_POSITIVE),
+                share: if capacity > 0.0 { s / capacity } else { 0.0 },
                 error,
                 evidence: evidence::of(layer, &context),
                 advice: match !short && s - error >= SMALL * capacity {

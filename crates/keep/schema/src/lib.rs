@@ -54,6 +54,9 @@ pub use vocabulary::{Unknown, Vocabulary};
 /// a column that came with version N says `since N` and may be missing in older recordings, and only there.
 pub const VERSION: u32 = 9;
 
+/// Column `holder_in` of table `thread_time`, where the thread that ended a wait waited for a CPU itself.
+pub const ON_QUEUE: &str = "a run queue";
+
 /// A table as declared: for documentation, and for code that handles all tables alike.
 #[derive(Clone, Copy, Debug)]
 pub struct Definition {

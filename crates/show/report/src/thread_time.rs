@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ncpu_record::Recording;
-use ncpu_schema::{Activity, CpuState, Error, queued, thread_time};
+use ncpu_schema::{Activity, CpuState, Error, ON_QUEUE, queued, thread_time};
 use ncpu_table::safe;
 
 use crate::seconds::figure;
@@ -134,8 +134,11 @@ impl ThreadTime {
         let mut words = format!("ended by {}", safe::line(holder));
         let (held, asleep) = part.held;
         if let Some(what) = part.holder_in.as_ref().filter(|_| asleep >= 0.1 * held) {
-            words +=
-                &format!(", itself asleep in {} for {:.0} % of it", safe::line(what), 100.0 * asleep / held);
+            let doing = match what == ON_QUEUE {
+                true => "waiting for a CPU".to_string(),
+                false => format!("asleep in {}", safe::line(what)),
+            };
+            words += &format!(", itself {doing} for {:.0} % of it", 100.0 * asleep / held);
         }
         Some(words)
     }

@@ -285,8 +285,8 @@ tables! {
         max "max": Float [Microseconds Peak], "longest of those" since 9;
         holder "holder": Text, "the thread that ended most of the waiting" since 9;
         held "held": Float [Seconds Time], "time of waits that a thread ended" since 9;
-        held_asleep "held_asleep": Float [Seconds Time], "of that, the time for which the thread that ended the wait had slept itself; the least it can be" since 9;
-        holder_in "holder_in": Text, "what that thread slept for, most of the time" since 9;
+        held_asleep "held_asleep": Float [Seconds Time], "of that, the time for which the thread that ended the wait had slept itself, or stood on a run queue; the least it can be" since 9;
+        holder_in "holder_in": Text, "what that thread slept for, most of the time; `a run queue` where it waited for a CPU" since 9;
     }
 
     /// How long what happens often takes: counts by bins, each a thirty-second of its octave or narrower. Rows of several

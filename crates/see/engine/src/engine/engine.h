@@ -68,6 +68,8 @@ enum life {
 	LIFE_N,
 };
 
+#define LIFE_QUEUED LIFE_N /* of who woke a thread: it stood on a run queue meanwhile */
+
 #define IRQ_NEST 3	/* softirq, interrupt, one more; arrays hold 4 so that & 3 bounds them */
 #define LOCK_NEST 4
 
@@ -283,9 +285,9 @@ struct time_slot {
 	__u32 holder;		/* tid that most of it is blamed on (majority vote) */
 	__u64 vote;		/* ns, weight of the vote */
 	__u64 held;		/* ns of waits that a known thread ended */
-	__u64 held_asleep;	/* of it, ns that this thread slept itself, the last time that it did */
+	__u64 held_asleep;	/* of it, ns that this thread slept itself or stood on a run queue, the last time that it did */
 	__u64 asleep_vote;
-	__u32 asleep_life;	/* enum life of most of that */
+	__u32 asleep_life;	/* enum life of most of that, or LIFE_QUEUED */
 	__u32 asleep_call;	/* and its call + 1 */
 };
 

@@ -456,7 +456,7 @@ static __always_inline void arrive(struct cpu_slot *s, struct task_struct *next,
 		r->queue = bpf_get_smp_processor_id();
 		r->runnable = r->wait;
 	}
-	if (cfg_requests && r->target) {
+	if (r->target) {
 		r->came_from = r->state == LAT ? r->since : now;
 		if (r->runnable != WAIT_RUNQ)
 			r->slept_until = r->came_from;

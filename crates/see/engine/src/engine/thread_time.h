@@ -353,11 +353,20 @@ static __always_inline void woken_by_a_thread(struct task_rec *r, struct task_re
 	r->waker_reads = by->serves ? by->serves == SERVES_READ : by->waker_reads;
 	if (by->since <= by->slept || by->since <= r->since)
 		return;
+	/* It was woken then, and may have been preempted later: it held this wait up on its run queue, too. */
+	bool known = by->came_from && by->slept_until;
+	__u64 woken = known && by->slept_until < by->since ? by->slept_until : by->since;
+	__u64 slept = by->slept > r->since ? by->slept : r->since;
+	__u64 left = by->came_from > r->since ? by->came_from : r->since;
+	__u64 asleep = woken > slept ? woken - slept : 0;
+	__u64 queued = known && by->since > left ? by->since - left : 0;
 	/* It stood in the same queue before, and has not slept since it got the lock. */
-	if (by->life == r->life && by->what == r->what)
-		return;
-	r->held_asleep = by->since - (by->slept > r->since ? by->slept : r->since);
-	r->waker_life = by->life;
+	if (by->life == r->life && by->what == r->what) {
+		asleep = 0;
+		queued = by->came_from > by->slept_until ? queued : 0;
+	}
+	r->held_asleep = asleep > queued ? asleep : queued;
+	r->waker_life = asleep > queued ? by->life : LIFE_QUEUED;
 	r->waker_call = by->call;
 }
 

@@ -28,6 +28,8 @@ pub(crate) enum Life {
     Passed,
     /// Of calls: it depends on the file.
     ByFile,
+    /// On a run queue, where that is said of the thread that ended a wait (`LIFE_QUEUED`).
+    Queued,
 }
 
 impl Life {
@@ -52,7 +54,10 @@ impl Life {
 
     /// By its number.
     pub fn new(raw: u32) -> Life {
-        Life::ALL.get(raw as usize).copied().unwrap_or_default()
+        match raw as usize == Life::ALL.len() {
+            true => Life::Queued,
+            false => Life::ALL.get(raw as usize).copied().unwrap_or_default(),
+        }
     }
 
     /// Sleeps in a system call.

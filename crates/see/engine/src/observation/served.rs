@@ -104,7 +104,7 @@ fn busy_with(wait: RequestWait) -> &'static str {
             Life::Timer => "timer",
             Life::Child => "child",
             Life::Stopped => "stopped",
-            Life::Rest | Life::Passed | Life::ByFile => "asleep",
+            Life::Rest | Life::Passed | Life::ByFile | Life::Queued => "asleep",
         },
     }
 }

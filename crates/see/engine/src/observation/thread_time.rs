@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::Ipv4Addr;
 
-use ncpu_schema::{Activity, Microstate, thread_time};
+use ncpu_schema::{Activity, Microstate, ON_QUEUE, thread_time};
 use ncpu_symbols::Recent;
 use ncpu_table::Table;
 
@@ -366,7 +366,7 @@ fn push(
     });
 }
 
-/// What the thread slept for while others waited for it.
+/// The reason of the holder's sleep while others waited for it, or its run queue.
 fn holder_in(row: &TimeRow) -> String {
     let kind = match row.asleep_life {
         Life::Futex => "a futex",
@@ -375,6 +375,7 @@ fn holder_in(row: &TimeRow) -> String {
         Life::Semaphore => "a semaphore",
         Life::MessageQueue => "a message queue",
         Life::Fault => "a page fault",
+        Life::Queued => ON_QUEUE,
         _ => {
             return match row.asleep_call.checked_sub(1) {
                 Some(call) => call_name(call),
@@ -550,7 +551,7 @@ pub(super) fn meaning(
         Life::Timer => (Activity::Timer, call()),
         Life::Child => (Activity::Child, call()),
         Life::Stopped => (Activity::Stopped, None),
-        Life::Rest | Life::Passed | Life::ByFile => (Activity::Rest, call()),
+        Life::Rest | Life::Passed | Life::ByFile | Life::Queued => (Activity::Rest, call()),
     }
 }
 

@@ -2,6 +2,7 @@
 # Statements of PostgreSQL, two sessions: statements.sh KIND SECS [twin].
 # `triggers`: rows with a foreign key and a trigger are inserted; twin: a table without both.
 # `notin`: NOT IN (subquery) that does not fit into work_mem; twin: NOT EXISTS.
+# `rests`: VACUUM sleeps for vacuum_cost_delay; twin: 0. One session.
 # `numeric`: sums of type numeric; twin: of double precision.
 kind=$1 seconds=$2 twin=$3
 programs=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
@@ -29,6 +30,10 @@ notin)
 	export PGOPTIONS="-c work_mem=64kB"
 	statement="select count(*) from invoice where id not in (select id from paid);"
 	[ "$twin" ] && statement="select count(*) from invoice i where not exists (select 1 from paid p where p.id = i.id);" ;;
+rests)
+	psql -q -c "create table stale as select g as id, repeat('x', 200) as pad from generate_series(1, 100000) g" -c "vacuum analyze"
+	export PGOPTIONS="-c vacuum_cost_delay=$([ "$twin" ] && echo 0 || echo 20)"
+	clients=1 statement="vacuum (disable_page_skipping) stale;" ;;
 numeric)
 	psql -q -c "create table price as select (g * 1.0371)::numeric as n, (g * 1.0371)::float8 as d from generate_series(1, 50000) g" -c "analyze"
 	of=$([ "$twin" ] && echo d || echo n)
@@ -36,4 +41,4 @@ numeric)
 esac
 echo "$statement" >"$to/statement"
 chmod a+rx "$to"
-pgbench -n -f "$to/statement" -c 2 -j 1 -T "$seconds" postgres 2>&1 | grep tps
+pgbench -n -f "$to/statement" -c "${clients:-2}" -j 1 -T "$seconds" postgres 2>&1 | grep tps

@@ -31,6 +31,12 @@ pub(super) const MANY: f64 = 40.0;
 /// A short process's CPU time, on average, of which most is for having the process.
 const BRIEF: f64 = 0.006;
 
+/// The same by the process's name: a server of PostgreSQL reads the catalogue before it does anything.
+fn brief(name: &str) -> f64 {
+    const SERVER: f64 = 0.03;
+    if name == "postgres" { SERVER } else { BRIEF }
+}
+
 /// What a process's calls took.
 #[derive(Default)]
 struct Taken {
@@ -154,9 +160,8 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
         } else if LOOKS.contains(call) && !short && taken.seconds >= 0.05 * view.capacity() {
             (vec![When::ManyDescriptors], call.to_string())
         } else if ready
-            && short
-            && taken.seconds >= 0.4 * of_process
-            && never_sleeps(view, process, of_process)
+            && taken.seconds >= if short { 0.4 } else { MOSTLY } * of_process
+            && (never_sleeps(view, process, of_process) || view.has_tireless_thread(process, RARELY))
         {
             (vec![When::EmptyWakeUps], call.to_string())
         } else if short || PATHS.contains(call) {
@@ -500,9 +505,16 @@ fn polls_children(results: Option<&Results>) -> bool {
     results.and_then(Results::mean).is_some_and(|pid| pid < 1.0)
 }
 
+/// The part of a process's time on CPU that a wait for descriptors has, where it takes time in the kernel itself, from which nothing is
+/// done about what it returns: a call that returns several events takes longer than one that returns one.
+const MOSTLY: f64 = 0.6;
+
 /// Calls that look up a path.
 const PATHS: [&str; 10] =
     ["openat", "open", "stat", "lstat", "fstatat", "access", "faccessat", "faccessat2", "statx", "readlink"];
+
+/// Sleeps a second of a thread that hardly ever sleeps of its own.
+const RARELY: f64 = 2000.0;
 
 /// Whether a process's threads that are on CPU hardly ever sleep of their own: one that does is on CPU nearly always, or
 /// would be.
@@ -510,7 +522,7 @@ fn never_sleeps(view: &View<'_>, process: &str, on_cpu: f64) -> bool {
     let queued = states(view, process, &[Microstate::Lat]);
     let switched = view.switched.get(process).map_or(0.0, |s| s.voluntary);
     // Each look at a descriptor that found none would have been a sleep.
-    on_cpu + queued >= 0.5 * view.elapsed() && switched <= 2000.0 * view.elapsed()
+    on_cpu + queued >= 0.5 * view.elapsed() && switched <= RARELY * view.elapsed()
 }
 
 fn claim(
@@ -588,7 +600,7 @@ pub(super) fn short_processes(view: &View<'_>) -> Vec<Short> {
             None => names.push(Short { name: lived.name.into(), count: 1, on_cpu: lived.on_cpu }),
         }
     }
-    names.retain(|short| short.count >= 5 && short.on_cpu <= BRIEF * short.count as f64);
+    names.retain(|short| short.count >= 5 && short.on_cpu <= brief(&short.name) * short.count as f64);
     names.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
     names
 }
@@ -646,4 +658,34 @@ fn processes(view: &View<'_>) -> Vec<Claim> {
     }
     // The part of a makefile's shells is served before the rest.
     super::makefiles::shells(view, &claim).into_iter().chain([claim]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{recording, stacks};
+    use crate::findings::Findings;
+    use crate::fixtures::table;
+
+    /// The first cause of a loop whose thread falls asleep `sleeps` times, beside one that does so all the time.
+    fn cause(sleeps: f64, in_call: f64) -> Option<String> {
+        let call = "stamps;loop;epoll_wait;do_syscall_64_[k];__x64_sys_epoll_wait_[k];ep_send_events_[k]";
+        let mut tables =
+            stacks(&[("syscall", call, in_call), ("user", "stamps;loop;serve", 1600.0 - in_call)]);
+        tables.push(table(
+            "threads",
+            &["process", "thread"],
+            &["tid", "CPU", "VCX"],
+            &[(&["stamps", "loop"], &[7.0, 9.9, sleeps]), (&["stamps", "ticks"], &[8.0, 0.1, 90_000.0])],
+        ));
+        let found = Findings::of(&recording(0.0, tables)).unwrap();
+        found.list.first().map(|finding| finding.id.clone())
+    }
+
+    #[test]
+    fn a_loop_never_sleeps_though_other_threads_of_its_process_do() {
+        assert_eq!(cause(10.0, 1500.0).as_deref(), Some("empty-wake-ups"));
+        assert_ne!(cause(90_000.0, 1500.0).as_deref(), Some("empty-wake-ups"));
+        // It serves what it was woken for.
+        assert_ne!(cause(10.0, 700.0).as_deref(), Some("empty-wake-ups"));
+    }
 }

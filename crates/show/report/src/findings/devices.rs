@@ -44,6 +44,11 @@ fn is_read(call: &str) -> bool {
     READS.contains(&call) || call == SUBMITS
 }
 
+/// Whether a word is the name of such a call.
+fn is_call(word: &str) -> bool {
+    WRITES.contains(&word) || is_read(word)
+}
+
 /// Functions of the kernel by which a write waits for the device.
 const UNTIL_WRITTEN: [&str; 7] = [
     "vfs_fsync_range",
@@ -116,13 +121,20 @@ impl ForDevice {
     /// The claim of calls and of page faults, without the CPUs that idle for them.
     fn claim(&self, view: &View<'_>, when: When, key: &str) -> Claim {
         let times = if when == When::Sync { self.calls } else { self.count };
-        let mut claim = Claim::new(Kind::Device, [when], self.call.clone())
+        // A function of the program may have the name of a call.
+        let mut words = self.function.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let subject = match words.any(is_call) {
+            true => self.call.clone(),
+            false => format!("{} {}", self.call, self.function),
+        };
+        let mut claim = Claim::new(Kind::Device, [when], subject)
             .with("call", self.call.clone())
             .with("process", self.process.clone())
             .with("place", self.function.clone())
             .with("rate", rate_words(times / view.elapsed()));
         claim.key = format!("{key} {}", self.process);
         claim.waited = Some(self.seconds);
+        claim.lives = (self.seconds / view.elapsed()).ceil() * view.elapsed();
         claim
     }
 

@@ -138,6 +138,19 @@ fn lets_go(frame: &str) -> bool {
     begins_with(frame, &["sleep (tasks.py:", "__sleep0 (tasks.py:"])
 }
 
+/// The part of an observation that a loop waits for events below which it hardly ever does.
+const NEVER: f64 = 0.3;
+
+/// Seconds that a process waits for events.
+fn awaits_events(view: &View<'_>, process: &str) -> f64 {
+    let waits = |s: &&Slept<'_>| {
+        s.process == process
+            && s.wait != "run queue"
+            && ["do_epoll_wait", "do_sys_poll", "do_select"].iter().any(|f| s.in_kernel(f))
+    };
+    view.slept.iter().filter(waits).map(|s| s.seconds).sum()
+}
+
 /// Loops that go round and never wait, since a task lets go for no time, and asks again.
 fn without_waiting(view: &View<'_>) -> Vec<Claim> {
     const TIMERS: [&str; 4] = [
@@ -182,6 +195,7 @@ fn without_waiting(view: &View<'_>) -> Vec<Claim> {
     };
     of.into_iter()
         .filter(|(_, round)| round.all >= LEAST * view.capacity() && spins(round))
+        .filter(|(process, _)| awaits_events(view, process) < NEVER * view.elapsed())
         .map(|(process, round)| {
             let (place, function) = round.places.place(process);
             let mut claim = Claim::new(Kind::Polling, [When::LoopSpins], "asyncio")
@@ -262,7 +276,57 @@ fn node_without_waiting(view: &View<'_>) -> Vec<Claim> {
 
 #[cfg(test)]
 mod tests {
+    use ncpu_table::{Table, Type};
+
+    use super::super::tests::{recording, stacks};
     use super::runs_callback;
+    use crate::findings::Findings;
+
+    /// Table `stacks`: samples on CPU, or seconds asleep.
+    fn of_stacks(rows: &[(bool, &str, u64, f64)]) -> Table {
+        let definition = ncpu_schema::definition("stacks").unwrap();
+        let columns = (definition.columns)();
+        let mut out = definition.builder();
+        for (on, stack, samples, seconds) in rows {
+            let mut row = out.row();
+            for column in &columns {
+                let text = match &*column.name {
+                    "kind" => Some(if *on { "on-cpu" } else { "off-cpu" }),
+                    "process" | "thread" => Some("stamps"),
+                    "stack" => Some(*stack),
+                    "at" => on.then_some("target"),
+                    "class" => on.then_some("user"),
+                    "wait" => (!on).then_some("asleep"),
+                    _ => None,
+                };
+                row = match column.ty {
+                    Type::Text => row.text_opt(text),
+                    Type::Int => row.int_opt((column.name == "samples").then_some(*samples)),
+                    Type::Float => row.float_opt((column.name == "seconds").then_some(*seconds)),
+                };
+            }
+        }
+        out.finish()
+    }
+
+    #[test]
+    fn a_loop_that_waits_for_events_does_not_go_round_in_vain() {
+        const ROUND: &str = "stamps;BaseEventLoop._run_once (base_events.py:1922)";
+        let finds = |waited: f64| {
+            let lets_go = format!("{ROUND};Handle._run (events.py:80);ask (app.py:7);sleep (tasks.py:640)");
+            let asleep = format!("asleep;{ROUND};epoll_wait;do_epoll_wait_[k]");
+            let table = of_stacks(&[
+                (true, ROUND, 600, 6.0),
+                (true, &lets_go, 100, 1.0),
+                (false, &asleep, 400, waited),
+            ]);
+            let samples = stacks(&[("user", ROUND, 700.0)]).remove(1);
+            let found = Findings::of(&recording(0.0, vec![table, samples])).unwrap();
+            found.list.iter().any(|finding| finding.id == "event-loop-without-waiting")
+        };
+        assert!(finds(0.1));
+        assert!(!finds(6.0));
+    }
 
     #[test]
     fn a_callback_is_known_by_what_runs_it() {

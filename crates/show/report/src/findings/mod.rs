@@ -38,9 +38,11 @@ pub(crate) mod names;
 mod numbers;
 mod places;
 mod pools;
+mod queued_holders;
 mod results;
 mod retries;
 mod runtime;
+mod safepoints;
 mod scans;
 mod serial;
 mod shared_lines;
@@ -52,6 +54,7 @@ mod spins;
 mod sql;
 mod system_calls;
 mod table;
+mod tasks_awaited;
 mod teams;
 #[cfg(test)]
 mod tests;
@@ -87,7 +90,7 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 36] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 39] = [
     tracers::claims,
     pools::claims,
     begun::claims,
@@ -124,6 +127,9 @@ const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 36] = [
     small_tasks::claims,
     short_lived::claims,
     index_walks::claims,
+    safepoints::claims,
+    tasks_awaited::claims,
+    queued_holders::claims,
 ];
 
 /// Stacks that are kept of a cause.
@@ -289,7 +295,7 @@ impl Findings {
             all.into_iter().partition(|f| f.share >= LISTED && f.seconds > f.error);
         let is_large = |f: &Finding| f.share >= ADVISED && f.seconds > f.error;
         list.iter_mut().filter(|f| !is_large(f)).for_each(|f| f.advice = None);
-        if list.is_empty() {
+        if list.iter().all(|found| found.advice.is_none()) {
             // Where other programs use the CPUs that it leaves, or other threads of its own, a wait costs no capacity, and time
             // all the same.
             let beside = view.seconds(Layer::Others) >= BESIDE * view.capacity();
@@ -309,8 +315,12 @@ impl Findings {
                 _ => false,
             };
             let large = |found: &Finding| counts(found) && waited(found) >= least * view.elapsed();
-            // A lock says more than that threads wait, and a pool more than what its threads wait for.
-            let rank = |found: &Finding| (found.kind == Kind::Lock, found.kind == Kind::Pool, waited(found));
+            // A lock says more than that threads wait, and a pool more than what its threads wait for; why they wait says most.
+            let rank = |found: &Finding| {
+                let why =
+                    ["holder-waits-for-a-cpu", "tasks-wait-for-tasks-of-their-pool"].contains(&&*found.id);
+                (why, found.kind == Kind::Lock, found.kind == Kind::Pool, waited(found))
+            };
             let most = others.iter().enumerate().filter(|(_, found)| large(found));
             let most =
                 most.max_by(|a, b| rank(a.1).partial_cmp(&rank(b.1)).unwrap_or(std::cmp::Ordering::Equal));
@@ -321,7 +331,14 @@ impl Findings {
                 let name = bare.unwrap_or(&found.title);
                 let what = if found.kind == Kind::Lock { "one lock: " } else { "" };
                 let (time, elapsed) = (figure(waited(&found)), view.elapsed());
+                // A sentence without the machine's share holds for time as well.
+                let of_time = |entry: &&causes::Cause| {
+                    entry.id == found.id && entry.sentence.as_ref().is_some_and(|s| !s.contains("{share}"))
+                };
                 found.sentence = match found.kind {
+                    _ if book.list().iter().any(|entry| of_time(&entry)) => {
+                        format!("{} {meanwhile} meanwhile.", found.sentence)
+                    }
                     Kind::Binding => format!(
                         "{name} wait {time} thread-seconds in {elapsed:.1} s behind one another. {meanwhile} meanwhile."
                     ),
@@ -329,7 +346,7 @@ impl Findings {
                         "Threads wait {time} thread-seconds in {elapsed:.1} s for {what}{name}. {meanwhile} meanwhile."
                     ),
                 };
-                list.push(found);
+                list.insert(0, found);
             }
         }
         others.iter_mut().for_each(|f| f.advice = None);

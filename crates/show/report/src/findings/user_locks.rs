@@ -536,7 +536,11 @@ fn claim(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts) -> Claim
         (false, _) if is_semaphore(view, lock) => (Kind::Lock, vec![When::Semaphore]),
         (false, _) => (Kind::HandOff, vec![When::HandOff]),
     };
-    let subject = [&name, lock.pattern.unwrap_or(""), &place, lock.place.unwrap_or("")].join(" ");
+    let callers = lock.callers();
+    // libuv's own function names the queue: functions called `worker` wait in many programs.
+    let library = lock.stack().iter().find(|frame| frame.starts_with("uv_")).copied().unwrap_or("");
+    let subject =
+        [&name, lock.pattern.unwrap_or(""), &place, lock.place.unwrap_or(""), &callers, library].join(" ");
     // Names that say what it is.
     let of_kind = ["lock ", "mutex ", "condition "].iter().any(|kind| name.starts_with(kind))
         || lock.pattern.is_some_and(|pattern| name.contains(pattern));
@@ -544,7 +548,7 @@ fn claim(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts) -> Claim
         .with("lock", name.clone())
         .with("named", if of_kind { name.clone() } else { format!("lock {name}") })
         .with("place", if place.is_empty() { lock.process.to_string() } else { place.clone() })
-        .with("callers", Some(lock.callers()).filter(|c| !c.is_empty()).unwrap_or(lock.process.to_string()))
+        .with("callers", Some(callers).filter(|c| !c.is_empty()).unwrap_or(lock.process.to_string()))
         .with("rate", format!("{:.0}", lock.waits / view.elapsed().max(f64::MIN_POSITIVE)))
         .with("remedy", lock.advice.unwrap_or(""));
     claim.key = format!("{} {name} {place}", kind.word());

@@ -293,6 +293,19 @@ impl<'a> View<'a> {
         busy.into_values().fold(0.0, f64::max) / self.elapsed().max(f64::MIN_POSITIVE)
     }
 
+    /// Whether a thread of a process is on CPU, or stands on a run queue to be, for half of the observation or more, and falls asleep at
+    /// most `sleeps` times a second; the process's other threads may fall asleep often.
+    pub fn has_tireless_thread(&self, process: &str, sleeps: f64) -> bool {
+        let busy = self.by_thread(process, |t, row| {
+            on_cpu(t, row).unwrap_or(0.0) + t.micro.get(row, Microstate::Lat).unwrap_or(0.0)
+        });
+        let slept = self.by_thread(process, |t, row| t.vcx.get(row).unwrap_or(0) as f64);
+        busy.iter().any(|(tid, seconds)| {
+            let slept = slept.get(tid).copied().unwrap_or(0.0);
+            *seconds >= 0.5 * self.elapsed() && slept <= sleeps * self.elapsed()
+        })
+    }
+
     /// Thread-seconds of a process in a microstate.
     pub fn in_state(&self, process: &str, state: Microstate) -> f64 {
         self.by_thread(process, |t, row| t.micro.get(row, state).unwrap_or(0.0)).into_values().sum()

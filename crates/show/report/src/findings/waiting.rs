@@ -135,6 +135,17 @@ fn sleeps(s: &Slept<'_>) -> bool {
         || s.user.iter().take(6).any(|f| is_java_sleep(f))
 }
 
+/// Whether a thread sleeps for a time by a call that waits for descriptors, of which it has none but one to be woken by: a function
+/// that is there to sleep, of old programs and of PostgreSQL.
+fn sleeps_by_select(s: &Slept<'_>) -> bool {
+    let waits = ["do_select", "do_sys_poll", "do_epoll_wait"].iter().any(|f| s.in_kernel(f));
+    let is_sleep = |frame: &&str| {
+        let name = libraries::c_name(frame);
+        name.ends_with("sleep") || name == "WaitLatch"
+    };
+    waits && s.user.iter().take(4).any(is_sleep)
+}
+
 /// Whether a wait is a runtime's own: of its watcher, or of a thread that it has no work for.
 pub(super) fn keeps_house(s: &Slept<'_>) -> bool {
     s.user.iter().any(|f| libraries::keeps_house(f))
@@ -287,7 +298,7 @@ const REQUESTS: f64 = 20.0;
 /// Sleeps by which a library waits for what it cannot be woken for: a lock of a database, a spinlock.
 fn sleeps_in(view: &View<'_>, slept: &[Slept<'_>]) -> Vec<Claim> {
     let mut of: HashMap<&str, (Most, Most, f64, f64, &str)> = HashMap::new();
-    for s in slept.iter().filter(|s| sleeps(s)) {
+    for s in slept.iter().filter(|s| sleeps(s) || sleeps_by_select(s)) {
         let known = s.user.iter().find_map(|f| Some((*f, view.entry(When::SleepsIn, f)?)));
         let Some((function, entry)) = known else { continue };
         let sum = of.entry(entry).or_insert_with(|| (Most::default(), Most::default(), 0.0, 0.0, function));
@@ -497,7 +508,7 @@ fn frequent(view: &View<'_>, when: When, wakeups: &Wakeups<'_>) -> Option<Claim>
 }
 
 /// A thread's name without its number.
-fn group(thread: &str) -> &str {
+pub(super) fn group(thread: &str) -> &str {
     let name = thread.split('/').next().unwrap_or(thread);
     name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-' || c == '#' || c == '_')
 }

@@ -1,6 +1,7 @@
 //! The destination of an observation's tables: memory for the report, and the disk for a recording.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ncpu_schema::{Purpose, View};
 use ncpu_table::Table;
@@ -67,17 +68,28 @@ impl Sink {
         Ok(())
     }
 
+    /// Sets when the observation began: programs are loaded for a while before, and times in tables count from then.
+    pub fn began(&mut self, ago: Duration) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let began = now.saturating_sub(ago).as_secs_f64();
+        self.gather.manifest_mut().created_unix = began;
+        self.change_manifest(|manifest| manifest.created_unix = began);
+    }
+
     /// Sets the observer's view, if it is limited.
     pub fn view(&mut self, view: View) {
-        if let Some(writer) = &mut self.writer {
-            writer.manifest_mut().view = Some(view);
-            // An interrupted recording has it too.
-            if let Err(e) = writer.write_manifest() {
-                self.failed = Some(e.to_string());
-                self.writer = None;
-            }
-        }
+        self.change_manifest(|manifest| manifest.view = Some(view));
         self.gather.manifest_mut().view = Some(view);
+    }
+
+    /// Changes the manifest on disk, so that an interrupted recording has it too.
+    fn change_manifest(&mut self, change: impl FnOnce(&mut Manifest)) {
+        let Some(writer) = &mut self.writer else { return };
+        change(writer.manifest_mut());
+        if let Err(e) = writer.write_manifest() {
+            self.failed = Some(e.to_string());
+            self.writer = None;
+        }
     }
 
     /// Sets the throughput that the command printed.
@@ -132,12 +144,17 @@ mod tests {
         let dir = place.path().join("r.ncpu");
         let to = Some(Target { dir: &dir, mode: 0o600 });
         let mut sink = Sink::open(Purpose::Run, vec!["make".into()], 1.0, to, |_| ()).unwrap();
+        let opened = sink.gather.manifest_mut().created_unix;
+        sink.began(Duration::from_secs(5));
         sink.table(&rows("locks")).unwrap();
         sink.throughput(Throughput { metric: "tps".into(), per_second: 5.0 });
         let (recording, failed) = sink.finish(vec!["a note".into()]).unwrap();
         assert_eq!(failed, None);
         let read = Recording::open(&dir).unwrap();
+        let latest = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64() - 5.0;
         for recording in [&recording, &read] {
+            let began = recording.manifest.created_unix;
+            assert!((opened - 5.0..=latest).contains(&began), "{began}, opened {opened}");
             assert_eq!(recording.tables["locks"].text(0, "lock"), Some("pcf"));
             assert_eq!(recording.manifest.notes, ["a note"]);
             assert_eq!(recording.manifest.throughput.as_ref().map(|t| t.per_second), Some(5.0));

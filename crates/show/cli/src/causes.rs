@@ -36,9 +36,13 @@ impl CausesArgs {
             .map_err(|(at, bad)| anyhow::anyhow!("{}:{bad}", safe::os(&texts[at].0)))
     }
 
-    /// Has the reports of this process use the users' files.
+    /// Has the reports of this process use the users' files. Without any, a thread reads the rule book meanwhile: a program that is to
+    /// be observed need not wait for it.
     pub fn install(&self) -> anyhow::Result<()> {
-        causes::install(self.read()?);
+        match self.texts()?.is_empty() {
+            true => drop(std::thread::Builder::new().name("ncpu-causes".into()).spawn(causes::current)),
+            false => causes::install(self.read()?),
+        }
         Ok(())
     }
 }

@@ -66,7 +66,10 @@ impl Observer {
             _ => Observation::begin(config),
         };
         match (whole, config.sample_hz) {
-            (Ok(observation), _) => Ok(Observer::Whole(Box::new(observation))),
+            (Ok(observation), _) => {
+                sink.began(observation.when(0.0).elapsed());
+                Ok(Observer::Whole(Box::new(observation)))
+            }
             (Err(e @ (Error::NotPermitted | Error::PidNamespace)), Some(hz))
                 if locks.is_some() || matches!(kind, Purpose::Run | Purpose::Watch) =>
             {

@@ -7,29 +7,40 @@ use ncpu_schema::{Error, Length, lengths, percentiles};
 use ncpu_table::Table;
 
 /// Counts by bin, each from a length to another, in ns.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Bins(BTreeMap<(u64, u64), u64>);
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Bins {
+    counts: BTreeMap<(u64, u64), u64>,
+    /// Of all counts, those of lengths that others stand for.
+    unseen: f64,
+}
 
 impl Bins {
     /// Adds lengths of a bin.
     pub fn add(&mut self, from: u64, to: u64, count: u64) {
-        let sum = self.0.entry((from, to)).or_default();
+        let sum = self.counts.entry((from, to)).or_default();
         *sum = sum.saturating_add(count);
     }
 
     /// Takes in the lengths of another, exactly.
     pub fn merge(&mut self, other: &Bins) {
-        other.0.iter().for_each(|((from, to), count)| self.add(*from, *to, *count));
+        other.iter().for_each(|(from, to, count)| self.add(from, to, count));
+        self.unseen += other.unseen;
     }
 
     /// Number of lengths.
     pub fn count(&self) -> u64 {
-        self.0.values().sum()
+        self.counts.values().sum()
+    }
+
+    /// How many of those were followed, where they stand for the others; `None`: all.
+    pub fn seen(&self) -> Option<u64> {
+        let unseen = self.unseen.round() as u64;
+        (unseen > 0).then(|| self.count().saturating_sub(unseen))
     }
 
     /// Bins with counts, shortest first.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
-        self.0.iter().map(|((from, to), count)| (*from, *to, *count))
+        self.counts.iter().map(|((from, to), count)| (*from, *to, *count))
     }
 
     /// The length that a part of them does not exceed, in microseconds, within 1.6 %: the middle of its bin. `None` where there are
@@ -37,11 +48,11 @@ impl Bins {
     pub fn quantile(&self, part: f64) -> Option<f64> {
         let rank = (part * self.count() as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
-        let found = self.0.iter().find(|(_, count)| {
+        let found = self.counts.iter().find(|(_, count)| {
             seen += **count;
             seen >= rank
         });
-        let last = || self.0.iter().next_back();
+        let last = || self.counts.iter().next_back();
         found.or_else(last).map(|((from, to), _)| middle(*from, *to))
     }
 
@@ -73,7 +84,10 @@ pub fn of(table: &Table) -> Result<BTreeMap<Key, Bins>, Error> {
         let text = |text: Option<&str>| text.map(String::from);
         let key = (of, text(t.name.get(row)), text(t.process.get(row)));
         let ns = |us: f64| (us * 1e3).round() as u64;
-        out.entry(key).or_default().add(ns(from), ns(to), t.count.get(row).unwrap_or(0));
+        let count = t.count.get(row).unwrap_or(0);
+        let bins = out.entry(key).or_default();
+        bins.add(ns(from), ns(to), count);
+        bins.unseen += t.seen.get(row).map_or(0.0, |seen| (count as f64 - seen).max(0.0));
     }
     Ok(out)
 }
@@ -96,6 +110,7 @@ pub fn table(lengths: &Table, kinds: &[Length]) -> Result<Option<Table>, Error> 
             name: name.into(),
             process: process.into(),
             count: Some(bins.count()),
+            seen: bins.seen(),
             p50: bins.quantile(0.5),
             p90: bins.quantile(0.9),
             p99: bins.quantile(0.99),
@@ -172,13 +187,15 @@ mod tests {
                     from: Some(from),
                     to: Some(to),
                     count: Some(count),
+                    // Of the long ones of the first interval one in two was followed.
+                    seen: (t == 1.0).then_some(if from > 2.0 { 5.0 } else { 90.0 }),
                     ..Default::default()
                 });
             }
         }
         let table = table(&rows.finish(), &Length::ALL).expect("a table").expect("with rows");
         let p = percentiles::Reader::of(&table).expect("percentiles");
-        assert_eq!((p.len(), p.count.get(0)), (1, Some(200)));
+        assert_eq!((p.len(), p.count.get(0), p.seen.get(0)), (1, Some(200), Some(195)));
         assert!((p.p50.get(0).expect("there is one") - 1.016).abs() < 0.01);
         assert!((p.p99.get(0).expect("there is one") - 8.128).abs() < 0.01);
     }

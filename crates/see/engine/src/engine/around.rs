@@ -1,24 +1,24 @@
 //! The time in which the kernel calls programs at switches and wake-ups, measured when an observation begins.
 //!
 //! The programs time themselves. The way from the tracepoint to the program and back is outside of that. Two processes
-//! of our own wake each other in turn on one CPU, with a program that does nothing at the switch and without, several times; the
-//! median of the differences is taken out of what a CPU was doing, too.
+//! of our own wake each other in turn on one CPU, several times without and several times with a program that does nothing at the
+//! switch; the difference is taken out of what a CPU was doing, too.
+//!
+//! A thread measures while the kernel looks at the programs that are loaded, which takes longer. The program that does nothing stays
+//! until the others have been attached: where a tracepoint loses its last program, the next one that gets its first waits for all
+//! CPUs, some 20 ms.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::thread::JoinHandle;
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitOptions};
 
-use libbpf_rs::Link;
-
-use crate::bpf_support::Result;
-
 /// Round trips of a part, and parts of a measurement. The fastest part is one that was not disturbed.
 const TRIPS: u32 = 8;
 const PARTS: u32 = 45;
-/// Differences of which the median is taken: other CPUs may slow one measurement down and not the next. To attach and detach takes
-/// 20 ms each time.
-const ROUNDS: usize = 3;
+/// Measurements of which the median is taken: other CPUs may slow one down and not the next.
+const ROUNDS: usize = 5;
 
 /// ns that it takes to call the programs, without their own time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -29,8 +29,25 @@ pub struct Around {
     pub wake: f64,
 }
 
+/// A thread that measures.
+pub(super) struct Measuring(Option<JoinHandle<std::io::Result<(Around, OwnedFd)>>>);
+
+impl Measuring {
+    /// Starts it.
+    pub fn start() -> Measuring {
+        let measure = || Pair::start()?.measure();
+        Measuring(std::thread::Builder::new().name("ncpu-around".into()).spawn(measure).ok())
+    }
+
+    /// The times, and the program that does nothing, attached until it is dropped.
+    pub fn end(self) -> std::io::Result<(Around, OwnedFd)> {
+        let result = self.0.and_then(|thread| thread.join().ok());
+        result.unwrap_or_else(|| Err(std::io::Error::other("no thread could measure it")))
+    }
+}
+
 /// Two processes that wake each other; killed when dropped.
-pub(super) struct Pair {
+struct Pair {
     children: [Pid; 2],
     orders: OwnedFd,
     answers: OwnedFd,
@@ -38,7 +55,7 @@ pub(super) struct Pair {
 
 impl Pair {
     /// Starts them on this CPU.
-    pub fn start() -> std::io::Result<Pair> {
+    fn start() -> std::io::Result<Pair> {
         let (orders_read, orders) = pipe_with(PipeFlags::CLOEXEC)?;
         let (answers, answers_write) = pipe_with(PipeFlags::CLOEXEC)?;
         let (there_read, there) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -97,19 +114,49 @@ impl Pair {
         Ok(u64::from_ne_bytes(answer) as f64 / f64::from(2 * TRIPS))
     }
 
-    /// Measures, where `attach` attaches a program that does nothing to switches.
-    pub fn measure(&self, attach: &dyn Fn() -> Result<Vec<Link>>) -> std::io::Result<Around> {
-        let mut differences = Vec::with_capacity(ROUNDS);
-        for _ in 0..ROUNDS {
-            let plain = self.work()?;
-            let _links = attach().map_err(std::io::Error::other)?;
-            differences.push(self.work()? - plain);
+    /// The median of several measurements.
+    fn median(&self) -> std::io::Result<f64> {
+        let mut all = [0.0; ROUNDS];
+        for one in &mut all {
+            *one = self.work()?;
         }
-        differences.sort_unstable_by(f64::total_cmp);
-        let switch = differences[ROUNDS / 2].max(0.0);
-        // Two programs are called at a wake-up.
-        Ok(Around { switch, wake: 2.0 * switch })
+        all.sort_unstable_by(f64::total_cmp);
+        Ok(all[ROUNDS / 2])
     }
+
+    fn measure(&self) -> std::io::Result<(Around, OwnedFd)> {
+        let plain = self.median()?;
+        let nothing = attach_nothing()?;
+        let switch = (self.median()? - plain).max(0.0);
+        // Two programs are called at a wake-up.
+        Ok((Around { switch, wake: 2.0 * switch }, nothing))
+    }
+}
+
+/// Attaches a program that does nothing to switches, until the descriptor is closed.
+fn attach_nothing() -> std::io::Result<OwnedFd> {
+    let instruction = |code: u32| libbpf_sys::bpf_insn { code: code as u8, ..Default::default() };
+    // r0 = 0; return.
+    let set_r0 = instruction(libbpf_sys::BPF_ALU64 | libbpf_sys::BPF_MOV | libbpf_sys::BPF_K);
+    let program = [set_r0, instruction(libbpf_sys::BPF_JMP | libbpf_sys::BPF_EXIT)];
+    let owned = |fd: i32| match fd {
+        // SAFETY: a descriptor that was made for this call alone.
+        0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        error => Err(std::io::Error::from_raw_os_error(-error)),
+    };
+    // SAFETY: both strings and the instructions live meanwhile; no options are given.
+    let loaded = owned(unsafe {
+        libbpf_sys::bpf_prog_load(
+            libbpf_sys::BPF_PROG_TYPE_RAW_TRACEPOINT,
+            c"nothing".as_ptr(),
+            c"Dual BSD/GPL".as_ptr(),
+            program.as_ptr(),
+            program.len() as _,
+            std::ptr::null_mut(),
+        )
+    })?;
+    // SAFETY: as above.
+    owned(unsafe { libbpf_sys::bpf_raw_tracepoint_open(c"sched_switch".as_ptr(), loaded.as_raw_fd()) })
 }
 
 impl Drop for Pair {

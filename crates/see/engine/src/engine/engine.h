@@ -327,6 +327,7 @@ struct length_slot {
 	__u32 tgid;
 	__u32 of;		/* enum length_of */
 	__u32 count[LENGTH_PARTS];
+	__u64 unseen;		/* of those, the ones that others stand for */
 };
 
 /* Parts of a request's time that are kept apart; shorter ones of the same kind are added to them. */

@@ -215,6 +215,17 @@ APART int in_lock_code(void)
 }
 
 /*
+ * Whether the current thread waits for a mutex, where the kernel says so (since Linux 6.17). Apart, since the verifier looks through
+ * all types of the kernel, for most of a millisecond, on each way to a place that reads a pointer.
+ */
+APART int waits_for_mutex(void)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+
+	return bpf_core_field_exists(p->blocked_on) && p->blocked_on;
+}
+
+/*
  * Whether the current thread, which falls asleep, does so for a kernel lock, when that need not have been traced. The kernel
  * says so of mutexes (since Linux 6.17). The stack says so of the others, which all sleep uninterruptibly.
  */
@@ -222,10 +233,9 @@ static __always_inline bool sleeps_untraced(void *ctx, struct task_struct *p, __
 {
 	if (!lock_epoch)
 		return false;
-	bool said = bpf_core_field_exists(p->blocked_on);
-	if (said && p->blocked_on)
+	if (waits_for_mutex())
 		return true;
-	if (said && !(state & TASK_UNINTERRUPTIBLE))
+	if (bpf_core_field_exists(p->blocked_on) && !(state & TASK_UNINTERRUPTIBLE))
 		return false;
 	struct stack_event *e = scratch_of(0);
 	if (!e)

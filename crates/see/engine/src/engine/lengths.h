@@ -75,6 +75,8 @@ APART int add_length_of(__u64 what, __u64 who, __u64 ns, __u32 weight)
 	struct length_slot *row = bpf_map_lookup_elem(&length_slots, &key);
 	if (row) {
 		row->count[MASK(ns >> (octave - LENGTH_BITS), 31)] += weight;
+		if (weight > 1)
+			row->unseen += weight - 1;
 		return 0;
 	}
 	struct cpu_slot *s = slot();

@@ -15,7 +15,7 @@ pub(super) const BINS: usize = (PARTS * (36 - BITS as u64 + 1)) as usize;
 pub(super) const ARRAYS: usize = 4;
 
 /// Lengths of one kind in one bin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LengthCount {
     /// The kind of event that has these lengths.
     pub of: Length,
@@ -27,6 +27,9 @@ pub(crate) struct LengthCount {
     pub from: u64,
     pub to: u64,
     pub count: u64,
+    /// Of those, the lengths that were seen; the others are taken to be like them. Of a row it is known by octave, so that its bins
+    /// have the same part.
+    pub seen: f64,
 }
 
 /// The ends of a bin of an array, ns.
@@ -75,23 +78,29 @@ impl Engine {
         let before = std::mem::replace(&mut self.length_before, now);
         let mut out = Vec::new();
         for (i, (now, before)) in self.length_before.iter().zip(before).enumerate() {
-            let count = now.wrapping_sub(before).into();
+            let count = now.wrapping_sub(before);
             let (from, to) = bin(i % BINS);
             if count > 0 {
-                out.push(LengthCount { of: Length::ALL[i / BINS], what: 1, tgid: 0, from, to, count });
+                // Long ones are all seen, and of short ones there are thousands.
+                let (count, seen) = (count.into(), count.into());
+                out.push(LengthCount { of: Length::ALL[i / BINS], what: 1, tgid: 0, from, to, count, seen });
             }
         }
-        let mut sums: HashMap<(u32, u64, u32, u64, usize), u64> = HashMap::new();
+        let mut sums: HashMap<(u32, u64, u32, u64, usize), (u64, f64)> = HashMap::new();
         let rows = layout::of_half(self.tables.length_rows.len(), half);
         for row in self.tables.length_rows.take(rows) {
+            let all: u64 = row.count.iter().map(|count| u64::from(*count)).sum();
+            let seen = 1.0 - (row.unseen as f64 / all.max(1) as f64).min(1.0);
             for (part, count) in row.count.iter().enumerate().filter(|(_, count)| **count > 0) {
-                *sums.entry((row.of, row.what, row.tgid, row.octave, part)).or_default() += u64::from(*count);
+                let sum = sums.entry((row.of, row.what, row.tgid, row.octave, part)).or_default();
+                sum.0 += u64::from(*count);
+                sum.1 += f64::from(*count) * seen;
             }
         }
         let first = out.len();
-        out.extend(sums.into_iter().filter_map(|((of, what, tgid, octave, part), count)| {
+        out.extend(sums.into_iter().filter_map(|((of, what, tgid, octave, part), (count, seen))| {
             let (from, to) = bin_of(octave, part as u64);
-            Some(LengthCount { of: kind(of)?, what, tgid, from, to, count })
+            Some(LengthCount { of: kind(of)?, what, tgid, from, to, count, seen })
         }));
         out[first..].sort_by_key(|l| (l.of, l.what, l.tgid, l.from));
         out

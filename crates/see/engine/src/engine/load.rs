@@ -455,11 +455,6 @@ impl Interrupts {
     }
 }
 
-/// Attaches a program that does nothing to switches.
-pub(super) fn attach_nothing(progs: &EngineProgs<'_>) -> Result<Vec<Link>> {
-    load::attach_to(&progs.nothing, &["sched_switch"])
-}
-
 /// Attaches the programs at wake-ups.
 pub(super) fn attach_wakes(progs: &EngineProgs<'_>) -> Result<Vec<Link>> {
     load::attach([&progs.sched_waking, &progs.sched_wakeup])

@@ -40,6 +40,7 @@ mod waits;
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -84,7 +85,7 @@ pub(crate) mod tenant {
 pub(crate) use per_call::divide;
 pub(crate) use places::{Place, Places};
 
-use around::{Around, Pair};
+use around::{Around, Measuring};
 use calibrate::Gauge;
 use contentions::Contentions;
 use per_call::PerCall;
@@ -156,6 +157,8 @@ pub struct Engine {
     switches: Switches,
     /// Until it has been asked.
     gauge: Option<Gauge>,
+    /// What was attached to measure, until counting begins.
+    used: (Option<OwnedFd>, Vec<Link>),
     /// How often a timer tells user code from the kernel, on each CPU; 0: none does.
     strike_hz: u32,
     costs: Option<Costs>,
@@ -188,20 +191,25 @@ impl Engine {
             }
         };
         hotplug::room_for_events(config.traces_calls(), &mut notes);
-        let (mut skel, interrupts) = load::load(config, &mut notes)?;
+        let measuring = Measuring::start();
+        let loaded = load::load(config, &mut notes);
+        let around = measuring.end();
+        let (mut skel, interrupts) = loaded?;
         let cpus = crate::bpf_support::load::cpu_parts()?;
         let tables = Tables::map(&skel.maps, cpus)?;
-        let around = Pair::start().and_then(|pair| pair.measure(&|| load::attach_nothing(&skel.progs)));
-        let around = around.unwrap_or_else(|e| {
-            notes.push(format!(
-                "calling the programs at switches takes a time that is not known, and not in \"ncpu itself\": {e}"
-            ));
-            Around::default()
-        });
+        let (around, nothing) = around.map_or_else(
+            |e| {
+                notes.push(format!(
+                    "calling the programs at switches takes a time that is not known, and not in \"ncpu itself\": {e}"
+                ));
+                (Around::default(), None)
+            },
+            |(around, nothing)| (around, Some(nothing)),
+        );
         if let Some(bss) = &mut skel.maps.bss_data {
             (bss.switch_ns, bss.wake_ns) = (around.switch as u64, around.wake as u64);
         }
-        entering::measure(&mut skel, &interrupts)?;
+        let gauges = entering::measure(&mut skel, &interrupts)?;
         // Before the first thread comes.
         let mut tenants = Tenants::open(&skel, cpus)?;
         tenants.iter_mut().try_for_each(|tenants| tenants.offer(&mut skel))?;
@@ -252,6 +260,7 @@ impl Engine {
             contentions,
             switches,
             gauge,
+            used: (nothing, gauges),
             strike_hz: 0,
             costs: None,
             gauged: None,
@@ -328,6 +337,9 @@ impl Engine {
         if let Some(bss) = &mut self.skel.maps.bss_data {
             bss.observing = 1;
         }
+        // To detach takes long, and nobody has to wait for it. Where there is no thread for it, it is done here.
+        let used = std::mem::take(&mut self.used);
+        let _ = std::thread::Builder::new().name("ncpu-detach".into()).spawn(move || drop(used));
         if let Some(uprobes) = &mut self.uprobes {
             uprobes.begin();
         }

@@ -511,13 +511,6 @@ static __always_inline void look_who_runs(struct cpu_slot *s)
 		found();
 }
 
-/* Shows what it takes to be called. */
-SEC("raw_tp")
-int nothing(void *ctx)
-{
-	return 0;
-}
-
 SEC("tp_btf/sched_switch")
 int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {

@@ -60,13 +60,14 @@ pub(super) fn table(
     }
     // Kind, object, program, and the two bounds of the bin.
     type Of = (Length, Option<String>, Option<String>, u64, u64);
-    let mut sums: BTreeMap<Of, u64> = BTreeMap::new();
+    let mut sums: BTreeMap<Of, (u64, f64)> = BTreeMap::new();
     for of in counts {
         let (name, process) = names.get(&(of.of, of.what, of.tgid)).cloned().unwrap_or_default();
-        *sums.entry((of.of, name, process, of.from, of.to)).or_default() += of.count;
+        let sum = sums.entry((of.of, name, process, of.from, of.to)).or_default();
+        *sum = (sum.0 + of.count, sum.1 + of.seen);
     }
     let mut rows = lengths::Rows::new();
-    for ((of, name, process, from, to), count) in sums {
+    for ((of, name, process, from, to), (count, seen)) in sums {
         rows.push(lengths::Row {
             time: Some(t),
             of: Some(of),
@@ -75,6 +76,7 @@ pub(super) fn table(
             from: Some(from as f64 / 1e3),
             to: Some(to as f64 / 1e3),
             count: Some(count),
+            seen: Some(seen),
         });
     }
     rows.finish()

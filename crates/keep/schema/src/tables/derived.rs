@@ -62,7 +62,7 @@ tables! {
         name "name": Text, "the lock, device or system call";
         process "process": Text, "of locks of programs: the waiting process";
         count "count": Int [None Count], "how many";
-        seen "seen": Int [None Count], "of those, how many were followed, where they stand for the others: the percentiles are theirs, and the longest may have been longer";
+        seen "seen": Int [None Count], "how many of those were followed, where not all were: the percentiles are theirs, and the longest may have been longer";
         p50 "p50": Float [Microseconds Gauge], "half are no longer";
         p90 "p90": Float [Microseconds Gauge], "nine in ten are no longer";
         p99 "p99": Float [Microseconds Gauge], "99 in 100 are no longer";

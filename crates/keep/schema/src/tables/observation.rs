@@ -300,7 +300,7 @@ tables! {
         from "from": Float [Microseconds Key], "lengths of this or longer" since 9;
         to "to": Float [Microseconds Key], "and shorter than this" since 9;
         count "count": Int [None Count], "how many" since 9;
-        seen "seen": Float [None Count], "of those, how many were followed; they stand for the others. null: all" since 9;
+        seen "seen": Float [None Count], "how many of those were followed; null is all" since 9;
     }
 
     /// Requests of clients that the program answered, by latency: from the arrival of a request on a connection to the last write of

@@ -157,8 +157,8 @@ pub struct Engine {
     switches: Switches,
     /// Until it has been asked.
     gauge: Option<Gauge>,
-    /// What was attached to measure, until counting begins.
-    used: (Option<OwnedFd>, Vec<Link>),
+    /// Programs that were attached to measure, until counting begins.
+    gauges: (Option<OwnedFd>, Vec<Link>),
     /// How often a timer tells user code from the kernel, on each CPU; 0: none does.
     strike_hz: u32,
     costs: Option<Costs>,
@@ -260,7 +260,7 @@ impl Engine {
             contentions,
             switches,
             gauge,
-            used: (nothing, gauges),
+            gauges: (nothing, gauges),
             strike_hz: 0,
             costs: None,
             gauged: None,
@@ -337,9 +337,9 @@ impl Engine {
         if let Some(bss) = &mut self.skel.maps.bss_data {
             bss.observing = 1;
         }
-        // To detach takes long, and nobody has to wait for it. Where there is no thread for it, it is done here.
-        let used = std::mem::take(&mut self.used);
-        let _ = std::thread::Builder::new().name("ncpu-detach".into()).spawn(move || drop(used));
+        // Detaching takes 20 ms and more, so a thread does it; if none can be started, it happens here.
+        let gauges = std::mem::take(&mut self.gauges);
+        let _ = std::thread::Builder::new().name("ncpu-detach".into()).spawn(move || drop(gauges));
         if let Some(uprobes) = &mut self.uprobes {
             uprobes.begin();
         }

@@ -86,7 +86,7 @@ pub fn render(table: &Table, width: usize) -> String {
     above + &render_all(&shown, width, layout)
 }
 
-/// What all rows share, in lines of at most `width` columns.
+/// The cells that all rows share, in lines of at most `width` columns.
 fn lines(words: &[String], width: usize) -> String {
     let (mut out, mut line) = (String::new(), String::from("all:"));
     for (n, word) in words.iter().enumerate() {
@@ -105,7 +105,7 @@ fn lines(words: &[String], width: usize) -> String {
     out + &line + "\n"
 }
 
-/// The columns that differ between rows, or are no keys, and the first; and of the others name and cell.
+/// The columns to show: the first, and those that differ between rows or are no keys. Then name and cell of the others.
 fn said_once(table: &Table) -> (Vec<&str>, Vec<String>) {
     let (mut names, mut words) = (Vec::new(), Vec::new());
     for (at, column) in table.columns().iter().enumerate() {

@@ -86,7 +86,9 @@ impl Engine {
                 out.push(LengthCount { of: Length::ALL[i / BINS], what: 1, tgid: 0, from, to, count, seen });
             }
         }
-        let mut sums: HashMap<(u32, u64, u32, u64, usize), (u64, f64)> = HashMap::new();
+        // Kind, object, process, octave, and part of the octave.
+        type Bin = (u32, u64, u32, u64, usize);
+        let mut sums: HashMap<Bin, (u64, f64)> = HashMap::new();
         let rows = layout::of_half(self.tables.length_rows.len(), half);
         for row in self.tables.length_rows.take(rows) {
             let all: u64 = row.count.iter().map(|count| u64::from(*count)).sum();

@@ -105,7 +105,7 @@ fn lines(words: &[String], width: usize) -> String {
     out + &line + "\n"
 }
 
-/// The columns to show: the first, and those that differ between rows or are no keys. Then name and cell of the others.
+/// The columns of a table, without keys that have the same cell in all rows. Of these keys the names and cells, but never of the first.
 fn said_once(table: &Table) -> (Vec<&str>, Vec<String>) {
     let (mut names, mut words) = (Vec::new(), Vec::new());
     for (at, column) in table.columns().iter().enumerate() {

@@ -31,20 +31,25 @@ impl CausesArgs {
 
     /// The rule book with the users' files.
     pub fn read(&self) -> anyhow::Result<Causes> {
-        let texts = self.texts()?;
-        Causes::with(texts.iter().map(|(_, text)| &**text))
-            .map_err(|(at, bad)| anyhow::anyhow!("{}:{bad}", safe::os(&texts[at].0)))
+        with_texts(&self.texts()?)
     }
 
     /// Has the reports of this process use the users' files. Without any, a thread reads the rule book meanwhile: a program that is to
     /// be observed need not wait for it.
     pub fn install(&self) -> anyhow::Result<()> {
-        match self.texts()?.is_empty() {
+        let texts = self.texts()?;
+        match texts.is_empty() {
             true => drop(std::thread::Builder::new().name("ncpu-causes".into()).spawn(causes::current)),
-            false => causes::install(self.read()?),
+            false => causes::install(with_texts(&texts)?),
         }
         Ok(())
     }
+}
+
+/// The rule book with users' files.
+fn with_texts(texts: &[(PathBuf, String)]) -> anyhow::Result<Causes> {
+    Causes::with(texts.iter().map(|(_, text)| &**text))
+        .map_err(|(at, bad)| anyhow::anyhow!("{}:{bad}", safe::os(&texts[at].0)))
 }
 
 /// The files of a directory, by name; none where it is missing.

@@ -25,8 +25,7 @@ const MOST: Duration = Duration::from_millis(50);
 
 /// Measures both times for the programs, which take them out of what was interrupted. Where one cannot be measured the other stands
 /// for both: other programs may have the CPU of the thread that calls. Where none can be, both are 0, and what was interrupted has
-/// them, as where nobody measures. The programs stay attached until the links are
-/// dropped, which takes 20 ms.
+/// them, as where nobody measures. The programs stay attached until the links are dropped, which takes 20 ms.
 ///
 /// # Errors
 /// The programs that time handlers cannot be attached.

@@ -158,7 +158,7 @@ pub struct Engine {
     /// Until it has been asked.
     gauge: Option<Gauge>,
     /// Programs that were attached to measure, until counting begins.
-    gauges: (Option<OwnedFd>, Vec<Link>),
+    to_detach: (Option<OwnedFd>, Vec<Link>),
     /// How often a timer tells user code from the kernel, on each CPU; 0: none does.
     strike_hz: u32,
     costs: Option<Costs>,
@@ -260,7 +260,7 @@ impl Engine {
             contentions,
             switches,
             gauge,
-            gauges: (nothing, gauges),
+            to_detach: (nothing, gauges),
             strike_hz: 0,
             costs: None,
             gauged: None,
@@ -338,8 +338,8 @@ impl Engine {
             bss.observing = 1;
         }
         // Detaching takes 20 ms and more, so a thread does it; if none can be started, it happens here.
-        let gauges = std::mem::take(&mut self.gauges);
-        let _ = std::thread::Builder::new().name("ncpu-detach".into()).spawn(move || drop(gauges));
+        let to_detach = std::mem::take(&mut self.to_detach);
+        let _ = std::thread::Builder::new().name("ncpu-detach".into()).spawn(move || drop(to_detach));
         if let Some(uprobes) = &mut self.uprobes {
             uprobes.begin();
         }

@@ -134,7 +134,7 @@ impl ForDevice {
             .with("rate", rate_words(times / view.elapsed()));
         claim.key = format!("{key} {}", self.process);
         claim.waited = Some(self.seconds);
-        claim.lives = (self.seconds / view.elapsed()).ceil() * view.elapsed();
+        claim.lives = view.lives_that_wait(self.seconds);
         claim
     }
 

@@ -143,11 +143,7 @@ const NEVER: f64 = 0.3;
 
 /// Seconds that a process waits for events.
 fn awaits_events(view: &View<'_>, process: &str) -> f64 {
-    let waits = |s: &&Slept<'_>| {
-        s.process == process
-            && s.wait != "run queue"
-            && ["do_epoll_wait", "do_sys_poll", "do_select"].iter().any(|f| s.in_kernel(f))
-    };
+    let waits = |s: &&Slept<'_>| s.process == process && s.wait != "run queue" && s.awaits_descriptors();
     view.slept.iter().filter(waits).map(|s| s.seconds).sum()
 }
 

@@ -1,5 +1,5 @@
-//! Holders of locks that wait for a CPU themselves: the lock is held for as long as they stand on the run queue, though the code that
-//! it guards takes no time.
+//! Holders of locks that wait for a CPU themselves. A lock is held while its holder stands on the run queue, however short the code that
+//! it guards.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ fn claim(view: &View<'_>, process: &str, lock: &str, sum: &Sum<'_>) -> Claim {
         .with("part", part.clone());
     claim.key = format!("holder queued {process} {lock}");
     claim.waited = Some(sum.seconds);
-    claim.lives = (sum.seconds / view.elapsed()).ceil() * view.elapsed();
+    claim.lives = view.lives_that_wait(sum.seconds);
     claim.line(
         "waits",
         format!("{} of {} each", grouped(sum.waits), length(sum.seconds / sum.waits.max(1.0))),

@@ -293,6 +293,11 @@ impl<'a> View<'a> {
         busy.into_values().fold(0.0, f64::max) / self.elapsed().max(f64::MIN_POSITIVE)
     }
 
+    /// Thread-seconds that the least number of threads live that can wait for so many of them.
+    pub fn lives_that_wait(&self, seconds: f64) -> f64 {
+        (seconds / self.elapsed()).ceil() * self.elapsed()
+    }
+
     /// Whether a thread of a process is on CPU, or stands on a run queue to be, for half of the observation or more, and falls asleep at
     /// most `sleeps` times a second; the process's other threads may fall asleep often.
     pub fn has_tireless_thread(&self, process: &str, sleeps: f64) -> bool {
@@ -376,6 +381,11 @@ impl Slept<'_> {
     /// Whether a kernel function is on the stack.
     pub fn in_kernel(&self, name: &str) -> bool {
         self.kernel.contains(&name)
+    }
+
+    /// Whether it waits for descriptors, by select, poll or epoll.
+    pub fn awaits_descriptors(&self) -> bool {
+        ["do_select", "do_sys_poll", "do_epoll_wait"].iter().any(|function| self.in_kernel(function))
     }
 }
 

@@ -138,12 +138,11 @@ fn sleeps(s: &Slept<'_>) -> bool {
 /// Whether a thread sleeps for a time by a call that waits for descriptors, of which it has none but one to be woken by: a function
 /// that is there to sleep, of old programs and of PostgreSQL.
 fn sleeps_by_select(s: &Slept<'_>) -> bool {
-    let waits = ["do_select", "do_sys_poll", "do_epoll_wait"].iter().any(|f| s.in_kernel(f));
     let is_sleep = |frame: &&str| {
         let name = libraries::c_name(frame);
         name.ends_with("sleep") || name == "WaitLatch"
     };
-    waits && s.user.iter().take(4).any(is_sleep)
+    s.awaits_descriptors() && s.user.iter().take(4).any(is_sleep)
 }
 
 /// Whether a wait is a runtime's own: of its watcher, or of a thread that it has no work for.
@@ -366,7 +365,7 @@ fn waits_in(view: &View<'_>, slept: &[Slept<'_>]) -> Vec<Claim> {
             .with("rate", rate_words(count / view.elapsed()));
         claim.key = format!("waits in {function} {place}");
         claim.waited = Some(seconds);
-        claim.lives = (seconds / view.elapsed()).ceil() * view.elapsed();
+        claim.lives = view.lives_that_wait(seconds);
         idle(view, &mut claim, seconds / view.elapsed(), "CPUs idle for answers");
         claim.line("called in", words);
         claim.line("waits", format!("{} of {each} each", grouped(count)));

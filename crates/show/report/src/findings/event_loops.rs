@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use super::claim::{Claim, Kind, Source};
 use super::late::Sum;
-use super::libraries::begins_with;
+use super::libraries::{begins_with, is_java_sleep};
+use super::loops::runs_callback;
 use super::places::{Most, Place, begins, is_library, is_line};
 use super::system_calls::call_in;
 use super::view::{Slept, View};
@@ -22,61 +23,6 @@ const SELDOM_AT_ONCE: f64 = 1.0 / 100.0;
 
 /// The part of capacity that such a process has.
 const LEAST: f64 = 0.05;
-
-/// A library's event loop, and the functions of it that have callbacks run. It waits for events in others.
-struct Loop {
-    name: &'static str,
-    runs: &'static [&'static str],
-    /// What has to stand below, nearer to the callback, where the same function waits for events too.
-    calls: &'static [&'static str],
-}
-
-const LOOPS: [Loop; 9] = [
-    Loop { name: "asyncio", runs: &["Handle._run (events.py:", "_run (events.py:"], calls: &[] },
-    Loop {
-        name: "Node",
-        runs: &["uv_run"],
-        calls: &["Builtins_JSEntry", "node::InternalMakeCallback", "node::MakeCallback"],
-    },
-    Loop {
-        name: "tokio",
-        runs: &["tokio::runtime::scheduler::"],
-        calls: &["tokio::runtime::task::", "tokio::runtime::coop::", "tokio::task::coop::"],
-    },
-    Loop {
-        name: "Netty",
-        runs: &[
-            "io.netty.channel.nio.NioEventLoop.processSelectedKey",
-            "io.netty.channel.epoll.EpollEventLoop.processReady",
-            "io.netty.util.concurrent.AbstractEventExecutor.safeExecute",
-            "io.netty.util.concurrent.AbstractEventExecutor.runTask",
-        ],
-        calls: &[],
-    },
-    Loop { name: "libevent", runs: &["event_process_active"], calls: &[] },
-    Loop { name: "libev", runs: &["ev_invoke_pending"], calls: &[] },
-    Loop { name: "GLib", runs: &["g_main_dispatch"], calls: &[] },
-    Loop {
-        name: "Asio",
-        runs: &[
-            "boost::asio::detail::scheduler::do_run_one",
-            "asio::detail::scheduler::do_run_one",
-            "boost::asio::detail::scheduler_operation::complete",
-        ],
-        calls: &["boost::asio::detail::completion_handler", "asio::detail::completion_handler"],
-    },
-    Loop { name: "nginx", runs: &["ngx_event_process_posted", "ngx_http_process_request"], calls: &[] },
-];
-
-/// The loop that runs a callback on a stack, innermost function first.
-fn runs_callback(user: &[&str]) -> Option<&'static str> {
-    let one = |of: &Loop| {
-        let at = user.iter().rposition(|frame| begins_with(frame, of.runs))?;
-        let calls = of.calls.is_empty() || user[..at].iter().any(|frame| begins_with(frame, of.calls));
-        calls.then_some(of.name)
-    };
-    LOOPS.iter().find_map(one)
-}
 
 /// Whether a thread waits in a call until something comes or happens: not for a lock, which a runtime's own threads take turns with.
 fn waits(s: &Slept<'_>) -> Option<&'static str> {
@@ -106,6 +52,10 @@ fn waits(s: &Slept<'_>) -> Option<&'static str> {
     ];
     if s.wait != "asleep" {
         return None;
+    }
+    // Java sleeps by a futex.
+    if s.user.iter().any(|frame| is_java_sleep(frame)) {
+        return Some("Thread.sleep");
     }
     let call = call_in(&s.kernel)?;
     CALLS.iter().find(|of| **of == call).copied()

@@ -3,7 +3,8 @@
 //! The least that it gains is known from the capacity of the machine: what the cause has, and the CPUs that idle beside it. The most is
 //! the largest of three figures: the same with what the cause makes dearer elsewhere; what the threads that it is in would do where most
 //! of their own time is its; and what threads that wait would do in the time that they do not wait. Threads of a runtime's own, the start
-//! of a program, ncpu and other programs are in the capacity, and would not be in a program's loop.
+//! of a program, ncpu and other programs are in the capacity, and would not be in a program's loop. A program that does one thing at a
+//! time gains by a wait that is spared, however many CPUs idle beside it.
 
 use std::collections::HashMap;
 
@@ -13,6 +14,7 @@ use super::claim::{Claim, Kind, Source};
 use super::libraries::{gives_memory_back, is_allocator};
 use super::serial;
 use super::view::{Sampled, View};
+use super::waiting::active;
 use crate::onion::evidence::collectors::{allocates, allocates_in_java, collector, is_java_machines};
 
 /// The part that is left of a program at least: a gain is no larger than its reciprocal.
@@ -27,6 +29,12 @@ const UNKNOWN: f64 = 0.05;
 /// The part of an observation that the busiest thread of a process runs, or stands on a run queue to, where more work would need less of
 /// its time.
 const BUSY: f64 = 0.7;
+
+/// The part of an observation that a wait and all running of a program's threads take together, where these take turns.
+const TURNS: f64 = 1.1;
+
+/// The part of a wait that its remedy spares at least.
+const SPARED: f64 = 0.8;
 
 /// Samples that take memory from which it is known where a process takes most.
 const TAKES: u64 = 20;
@@ -75,6 +83,11 @@ fn is_of_workers(kind: Kind) -> bool {
     matches!(kind, Kind::Runtime | Kind::Memory | Kind::SharedLine | Kind::Calls)
 }
 
+/// Whether a cause is that a program stands still, for others or by itself.
+fn is_of_waits(kind: Kind) -> bool {
+    matches!(kind, Kind::Pool | Kind::Polling | Kind::Peer | Kind::Device)
+}
+
 /// What all causes of an observation share.
 pub(super) struct Gains<'v, 'a> {
     view: &'v View<'a>,
@@ -121,7 +134,17 @@ impl<'v, 'a> Gains<'v, 'a> {
         let dear = claim.dear + self.caused(claim) * given;
         let high = without((seconds + error + dear + beside).min(self.own), self.own);
         let others = [self.of_threads(claim, given, error + dear), self.of_waits(claim)];
-        (low, others.into_iter().flatten().fold(high, f64::max))
+        let high = others.into_iter().flatten().fold(high, f64::max);
+        (self.of_the_whole(claim).map_or(low, |least| low.max(least)).min(high), high)
+    }
+
+    /// The gain of a program that does one thing at a time and stands still during the wait, whatever else runs on the CPUs.
+    fn of_the_whole(&self, claim: &Claim) -> Option<f64> {
+        let elapsed = self.view.elapsed();
+        let waited = claim.waited.filter(|_| claim.lives > 0.0 && claim.lives <= elapsed)?;
+        let active = active(self.view)?;
+        let alone = is_of_waits(claim.kind) && waited + active <= TURNS * elapsed;
+        alone.then(|| without(SPARED * waited, elapsed))
     }
 
     /// CPU-seconds of collecting and giving back what a cause's own code takes of the heap, which it was not asked for. Each process

@@ -6,11 +6,12 @@ use ncpu_schema::Counter;
 
 use super::claim::{Claim, Kind};
 use super::connections::both_ends;
+use super::delayed_acks::DELAYED_ACK;
 use super::numbers::{grouped, rate_words};
-use super::places::{Most, Place};
+use super::places::Most;
 use super::system_calls::call_in;
 use super::view::{Slept, View};
-use super::waiting::{DELAYED_ACK, idle};
+use super::waiting::{idle, place};
 use crate::causes::When;
 use crate::onion::evidence::length;
 
@@ -52,7 +53,7 @@ impl<'a> Sum<'a> {
         self.count += s.count;
         self.calls.add(call, s.seconds);
         self.functions.add(function, s.seconds);
-        self.places.add(&Place::of_frames(&s.user, call).words(), s.seconds);
+        self.places.add(&place(s, call).words(), s.seconds);
     }
 
     fn each(&self) -> f64 {
@@ -82,6 +83,7 @@ impl<'a> Sum<'a> {
             .with("function", function.clone());
         claim.key = format!("{} {} {call} {function}", when.word(), self.process);
         claim.waited = Some(seconds);
+        claim.lives = view.lives_that_wait(seconds);
         idle(view, &mut claim, seconds / view.elapsed(), "CPUs idle for it");
         claim.line("waits in", words);
         claim.line("waits", format!("{} of {} each", grouped(count), length(each)));

@@ -8,12 +8,14 @@
 //! To add a kind: a file with `fn claims(&View) -> Vec<Claim>`, its line in `DETECTORS`, its evidence in
 //! [`When`](crate::causes::When), and an entry with `title` and `sentence`, an example and a look-alike in `causes/*.toml`.
 
+mod asleep;
 mod begun;
 mod calls;
 mod checks;
 mod claim;
 mod connections;
 mod dead_rows;
+mod delayed_acks;
 mod devices;
 mod event_loops;
 mod expired;
@@ -30,10 +32,12 @@ mod ledger;
 mod libraries;
 mod limits;
 mod lock_functions;
+mod loops;
 mod makefiles;
 mod map_copies;
 mod memory;
 mod memory_waits;
+mod messages;
 pub(crate) mod names;
 mod numbers;
 mod places;

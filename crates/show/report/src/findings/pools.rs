@@ -171,6 +171,9 @@ fn full(view: &View<'_>, slept: &[Slept<'_>], pool: &Pool) -> Option<Claim> {
     if size < 1.0 || without >= NEVER * size * view.elapsed() {
         return None;
     }
+    if matches!(pool.size, Size::ByTime) && asks_often(slept, &process, pool) {
+        return None;
+    }
     // A wait for work that has not ended yet may be in no stack: they must be seen at work.
     if busy < WORKS * size * view.elapsed() {
         return None;
@@ -197,6 +200,22 @@ fn full(view: &View<'_>, slept: &[Slept<'_>], pool: &Pool) -> Option<Claim> {
     claim.line("works in", place);
     claim.line("waits", format!("{without:.2} thread-s of {:.2} for work", size * view.elapsed()));
     Some(claim)
+}
+
+/// Waits for work, for each wait within it, from which the queue of a pool is mostly empty.
+const ASKS: f64 = 0.3;
+
+/// Whether threads of a pool have 0.3 or more waits for work, however short, for each wait within their work: tasks come one by
+/// one, and the queue is empty.
+fn asks_often(slept: &[Slept<'_>], process: &str, pool: &Pool) -> bool {
+    let of = slept.iter().filter(|s| {
+        s.process == process
+            && (pool.worker)(s.thread, &s.user)
+            && !matches!(s.wait, "user lock" | "run queue")
+    });
+    let (asks, works): (Vec<&Slept<'_>>, Vec<&Slept<'_>>) = of.partition(|s| s.user.contains(&pool.idle));
+    let count = |of: &[&Slept<'_>]| of.iter().map(|s| s.count).sum::<f64>();
+    count(&asks) >= ASKS * count(&works)
 }
 
 /// Threads of a pool by their name.

@@ -3,12 +3,16 @@
 
 use std::collections::{HashMap, HashSet};
 
-use ncpu_schema::{Counter, Layer, Microstate, SampleClass, sleepers, threads, user_locks};
+use ncpu_schema::{Layer, Microstate, sleepers, threads, user_locks};
 
+pub(super) use super::asleep::{by_place, idle, is_named, keeps_house, place, sleeps};
 use super::claim::{Claim, Kind, Source};
 use super::connections::both_ends;
+use super::delayed_acks;
 use super::devices::{self, LEAST, OFTEN};
 use super::libraries::{self, is_java_sleep, waits};
+use super::loops::runs_callback;
+use super::messages;
 use super::numbers::{grouped, rate_words};
 use super::places::{Most, Place};
 use super::system_calls::{call_in, call_of};
@@ -17,13 +21,9 @@ use super::view::{Slept, View, on_cpu};
 use crate::causes::When;
 use crate::onion::evidence::length;
 
-/// A delayed ACK comes after 40 ms on Linux. The mean of waits is less where some are for other bytes, and more where CPUs
-/// are busy.
-pub(super) const DELAYED_ACK: std::ops::Range<f64> = 0.025..0.060;
-
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let slept = &view.slept;
-    let mut claims: Vec<Claim> = delayed_acks(view, slept).into_iter().collect();
+    let mut claims: Vec<Claim> = delayed_acks::claims(view, slept).into_iter().collect();
     claims.extend(pools(view, slept));
     // A thread that waits for an ACK or for a pool may wait about as long as another sleeps; the sleep is not the cause then.
     let known = !claims.is_empty();
@@ -35,15 +35,8 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     claims.extend(timer_reads(view, slept));
     claims.extend(devices::claims(view));
     claims.extend(full(view, slept));
-    claims.extend(messages(view, slept));
+    claims.extend(messages::claims(view, slept));
     claims
-}
-
-/// CPUs that idle while nothing of the program is active, or little.
-pub(super) fn idle(view: &View<'_>, claim: &mut Claim, part: f64, what: &'static str) {
-    for layer in [Layer::Idle, Layer::Serial] {
-        claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part.min(1.0), what);
-    }
 }
 
 /// A part of what it costs that threads fall asleep and are woken.
@@ -58,83 +51,6 @@ pub(super) fn wakes(view: &View<'_>, claim: &mut Claim, part: f64, interrupts: &
     }
 }
 
-/// Waits for TCP that end after 40 ms, again and again, where the kernel sent as many delayed ACKs.
-fn delayed_acks(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
-    let acks = view.counted(Counter::DelayedAcks);
-    let waits = slept.iter().filter(|s| {
-        let tcp =
-            s.in_kernel("tcp_recvmsg") || s.in_kernel("tcp_recvmsg_locked") || s.in_kernel("tcp_sendmsg");
-        tcp && DELAYED_ACK.contains(&s.each())
-    });
-    // Both ends wait for one ACK, and may do so in the same place. The one with the outer wait names the request.
-    let top = waits.max_by(|a, b| {
-        (a.each(), a.seconds).partial_cmp(&(b.each(), b.seconds)).unwrap_or(std::cmp::Ordering::Equal)
-    })?;
-    if top.seconds < LEAST * view.elapsed() || acks < 0.3 * top.count {
-        return None;
-    }
-    let place = Place::of_frames(&top.user, "recvfrom");
-    let mut claim = Claim::new(Kind::Peer, [When::DelayedAck], top.process)
-        .with("process", top.process)
-        .with("place", if place.function().is_empty() { top.process } else { place.function() })
-        .with("each", length(top.each()));
-    claim.key = format!("delayed ACK {}", top.process);
-    claim.waited = Some(top.seconds);
-    idle(view, &mut claim, top.seconds / view.elapsed(), "CPUs idle for it");
-    claim.line("waits in", place.words());
-    claim.line(
-        "waits",
-        format!(
-            "{} of {} each; the kernel delayed {} ACKs",
-            grouped(top.count),
-            length(top.each()),
-            grouped(acks)
-        ),
-    );
-    Some(claim)
-}
-
-/// Waits of a process in one place.
-struct Waits<'s, 'a> {
-    first: &'s Slept<'a>,
-    seconds: f64,
-    count: f64,
-}
-
-impl Waits<'_, '_> {
-    fn each(&self) -> f64 {
-        self.seconds / self.count.max(1.0)
-    }
-}
-
-/// Waits by process and place: one place has several stacks where runtimes call by several ways.
-fn by_place<'s, 'a>(
-    slept: &'s [Slept<'a>],
-    call: &str,
-    keep: impl Fn(&&'s Slept<'a>) -> bool,
-) -> Vec<Waits<'s, 'a>> {
-    let mut of: HashMap<(&str, String), Waits<'s, 'a>> = HashMap::new();
-    for s in slept.iter().filter(keep) {
-        let waits = of.entry((s.process, Place::of_frames(&s.user, call).words())).or_insert(Waits {
-            first: s,
-            seconds: 0.0,
-            count: 0.0,
-        });
-        waits.first = if s.seconds > waits.first.seconds { s } else { waits.first };
-        waits.seconds += s.seconds;
-        waits.count += s.count;
-    }
-    let mut all: Vec<_> = of.into_iter().collect();
-    all.sort_by(|a, b| b.1.seconds.total_cmp(&a.1.seconds).then_with(|| a.0.cmp(&b.0)));
-    all.into_iter().map(|(_, waits)| waits).collect()
-}
-
-/// Whether a thread sleeps for a time.
-fn sleeps(s: &Slept<'_>) -> bool {
-    ["do_nanosleep", "hrtimer_nanosleep"].iter().any(|f| s.in_kernel(f))
-        || s.user.iter().take(6).any(|f| is_java_sleep(f))
-}
-
 /// Whether a thread sleeps for a time by a call that waits for descriptors, of which it has none but one to be woken by: a function
 /// that is there to sleep, of old programs and of PostgreSQL.
 fn sleeps_by_select(s: &Slept<'_>) -> bool {
@@ -145,11 +61,6 @@ fn sleeps_by_select(s: &Slept<'_>) -> bool {
     s.awaits_descriptors() && s.user.iter().take(4).any(is_sleep)
 }
 
-/// Whether a wait is a runtime's own: of its watcher, or of a thread that it has no work for.
-pub(super) fn keeps_house(s: &Slept<'_>) -> bool {
-    s.user.iter().any(|f| libraries::keeps_house(f))
-}
-
 /// Whether most of a process's sleeps in a call are a runtime's own.
 fn mostly_keeps_house(view: &View<'_>, process: &str, call: &str) -> bool {
     let of = || view.slept.iter().filter(|s| s.process == process && call_in(&s.kernel) == Some(call));
@@ -157,19 +68,14 @@ fn mostly_keeps_house(view: &View<'_>, process: &str, call: &str) -> bool {
     own > 0.5 * of().map(|s| s.count).sum::<f64>()
 }
 
-/// Whether a stack names any function.
-fn is_named(s: &Slept<'_>) -> bool {
-    s.user.iter().any(|f| !f.starts_with('['))
-}
-
 /// A thread sleeps repeatedly for the same time, and others wait about as long, or one after another.
 fn fixed_sleeps(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     // A thread that sleeps below a library's own wait for something is one that waits.
     let known = |s: &Slept<'_>| s.user.iter().any(|f| view.entry(When::SleepsIn, f).is_some());
-    let sleeper =
-        by_place(slept, "clock_nanosleep", |s| sleeps(s) && is_named(s) && !keeps_house(s) && !known(s))
-            .into_iter()
-            .next()?;
+    // One that sleeps in a callback of an event loop holds the loop up; it does not poll.
+    let callback = |s: &Slept<'_>| runs_callback(&s.user).is_some();
+    let polls = |s: &&Slept<'_>| sleeps(s) && is_named(s) && !keeps_house(s) && !known(s) && !callback(s);
+    let sleeper = by_place(slept, "clock_nanosleep", polls).into_iter().next()?;
     let process = sleeper.first.process;
     // The stacks were met by chance; all sleeps of a process were counted.
     let (count, each) = match sleeps_of(view, process) {
@@ -203,7 +109,7 @@ fn fixed_sleeps(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
             && w.seconds >= LEAST * view.elapsed()
             && w.count >= 0.3 * sleeper.count
     })?;
-    let place = Place::of_frames(&sleeper.first.user, "clock_nanosleep");
+    let place = place(sleeper.first, "clock_nanosleep");
     // A place in the C library says nothing of who chose to sleep.
     if place.function().starts_with("__") {
         return None;
@@ -225,6 +131,7 @@ fn fixed_sleeps(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         .with("rate", rate_words(count / view.elapsed()));
     claim.key = format!("sleep in {}", place.function());
     claim.waited = Some(waiter.seconds);
+    claim.lives = view.lives_that_wait(waiter.seconds);
     idle(view, &mut claim, waiter.seconds / view.elapsed(), "CPUs idle while it sleeps");
     claim.line("sleeps in", place.words());
     claim.line("awaited in", waits_in.words());
@@ -284,6 +191,7 @@ fn requests(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         .with("rate", rate_words(count / view.elapsed()));
     claim.key = format!("requests {process}");
     claim.waited = Some(seconds);
+    claim.lives = view.lives_that_wait(seconds);
     idle(view, &mut claim, seconds / view.elapsed(), "CPUs idle for answers");
     claim.line("waits in", words);
     claim.line("waits", format!("{} of {each} each", grouped(count)));
@@ -322,6 +230,7 @@ fn sleeps_in(view: &View<'_>, slept: &[Slept<'_>]) -> Vec<Claim> {
             .with("rate", rate_words(count / view.elapsed()));
         claim.key = format!("sleeps in {function} {place}");
         claim.waited = Some(seconds);
+        claim.lives = view.lives_that_wait(seconds);
         idle(view, &mut claim, seconds / view.elapsed(), "CPUs idle while threads sleep");
         claim.line("waits in", words);
         claim.line("sleeps", format!("{} of {} each", grouped(count), length(seconds / count)));
@@ -663,6 +572,7 @@ fn full(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         .with("object", object);
     claim.key = format!("full {object} {process}");
     claim.waited = Some(seconds);
+    claim.lives = view.lives_that_wait(seconds);
     let idle = view.beside_stacks(Layer::Idle) * (seconds / view.elapsed()).min(1.0);
     claim.ask(Source::Layer(Layer::Idle), idle, "CPUs idle for the reader");
     claim.line("waits in", place);
@@ -673,105 +583,6 @@ fn full(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         let place = Place::of_frames(&s.user, "clock_nanosleep").words();
         claim.line("meanwhile", format!("{} sleeps {} at a time in {place}", s.thread, length(s.each())));
     }
-    Some(claim)
-}
-
-/// The user code between two messages below which they are small steps.
-const STEP: f64 = 5e-6;
-
-/// Threads or processes that hand small steps to one another by pipes, sockets and counters.
-fn messages(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
-    const READERS: [&str; 8] = [
-        "anon_pipe_read",
-        "pipe_read",
-        "unix_stream_read_generic",
-        "eventfd_read",
-        "do_msgrcv",
-        "wq_sleep",
-        "__skb_wait_for_more_packets",
-        "tcp_recvmsg",
-    ];
-    let waits = |s: &&Slept<'_>| READERS.iter().any(|f| s.in_kernel(f));
-    let of: Vec<&Slept<'_>> = slept.iter().filter(waits).collect();
-    let places = |s: &Slept<'_>| Place::of_frames(&s.user, call_in(&s.kernel).unwrap_or("read"));
-    // Stacks are met by chance; switches are counted.
-    let mut names: Vec<&str> = of.iter().map(|s| s.process).collect();
-    names.sort_unstable();
-    names.dedup();
-    let sum = |of: &mut dyn Iterator<Item = f64>| of.sum::<f64>();
-    let met = |process: &str, all: bool| {
-        let of = slept.iter().filter(|s| s.process == process && (all || waits(s)));
-        sum(&mut of.map(|s| s.count))
-    };
-    let count = sum(&mut names.iter().map(|process| {
-        let part = met(process, false) / met(process, true).max(1.0);
-        view.switched.get(*process).map_or(0.0, |s| s.voluntary) * part
-    }));
-    let seconds = sum(&mut of.iter().map(|s| s.seconds));
-    let stacks = sum(&mut of.iter().map(|s| s.count));
-    let ends: std::collections::HashSet<(&str, String)> =
-        of.iter().filter(|s| s.count >= 0.1 * stacks).map(|s| (s.thread, places(s).words())).collect();
-    let user = view.samples.iter().filter(|s| s.class == SampleClass::User && names.contains(&s.process));
-    let user = sum(&mut user.map(|s| s.seconds));
-    // Both ends wait for each other, and do hardly anything else.
-    let often =
-        count >= 2000.0 * view.elapsed() && seconds <= 2e-3 * count * (seconds / view.elapsed()).max(1.0);
-    // Both ends may wait in one function.
-    let two = ends.len() >= 2 || view.switching(&names, 0.05) >= 2;
-    if !often || !two || user >= STEP * count {
-        return None;
-    }
-    let (mut most, mut processes) = (Most::default(), Most::default());
-    for s in &of {
-        most.add(&places(s).words(), s.count);
-        processes.add(s.process, s.count);
-    }
-    let process = processes.top()?.0;
-    let (place, function) = most.place(&process);
-    let top = of.iter().max_by(|a, b| a.count.total_cmp(&b.count))?;
-    let object = match READERS.iter().position(|f| top.in_kernel(f)) {
-        Some(0 | 1) => "a pipe",
-        Some(3) => "an eventfd",
-        Some(4 | 5) => "a message queue",
-        _ => "a socket",
-    };
-    let mut claim = Claim::new(Kind::HandOff, [When::Messages], object)
-        .with("process", process.clone())
-        .with("place", function)
-        .with("object", object)
-        .with("rate", rate_words(count / view.elapsed()));
-    claim.key = format!("messages {process} {object}");
-    let part = (count / view.switches().max(1.0)).min(1.0);
-    for (at, sample) in view.samples.iter().enumerate().filter(|(_, s)| names.contains(&s.process)) {
-        const MOVES: [&str; 10] = [
-            "read",
-            "write",
-            "recvfrom",
-            "sendto",
-            "recvmsg",
-            "sendmsg",
-            "msgrcv",
-            "msgsnd",
-            "mq_timedreceive",
-            "mq_timedsend",
-        ];
-        let what = match call_of(sample) {
-            Some(call) if MOVES.contains(&call) || call == "entry" => "in the calls",
-            _ if matches!(sample.layer(), Layer::Switches | Layer::Interrupts) => "switches and wake-ups",
-            _ => continue,
-        };
-        claim.ask(Source::Sample(at), sample.seconds, what);
-    }
-    for (layer, what) in [
-        (Layer::Switches, "switches and wake-ups"),
-        (Layer::WakeUp, "CPUs waking up"),
-        (Layer::RunQueue, "queueing of woken threads"),
-        (Layer::Serial, "CPUs idle for it"),
-    ] {
-        claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part, what);
-    }
-    claim.line("waits in", place);
-    claim.line("each", format!("{} of {}", grouped(count), length(seconds / count.max(1.0))));
     Some(claim)
 }
 

@@ -42,7 +42,7 @@ done
 if [ -z "$dir" ]; then
 	cd "$(dirname "$0")/.."
 	command -v cargo >/dev/null || fail "cargo is not in PATH: give the sources with -s"
-	dir=$(cargo metadata --format-version 1 --locked --filter-platform "$(uname -m)-unknown-linux-gnu" |
+	dir=$(cargo metadata --quiet --format-version 1 --locked --filter-platform "$(uname -m)-unknown-linux-gnu" |
 		sed -n 's/.*"manifest_path":"\([^"]*\/libbpf-sys-[^"]*\)\/Cargo.toml".*/\1/p')
 fi
 [ -f "$dir/libbpf/src/libbpf.c" ] && [ -f "$dir/zlib/zlib.h" ] || fail "${dir:-?}: holds no libbpf and zlib"

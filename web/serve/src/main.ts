@@ -10,6 +10,7 @@ import type { Described, Status, Time } from "./api";
 import { Bands } from "./bands";
 import { base } from "./changes";
 import { Grid } from "./grid";
+import { underWay } from "./numbers";
 import * as kept from "./kept";
 import type { Kept } from "./kept";
 import { byId, period, setLayers, zone } from "./layers";
@@ -163,7 +164,7 @@ async function look() {
     if (mine !== looking) return;
     head(status);
     if (status.held) await show(status, mine);
-    else tell("The first interval is under way.");
+    else tell(underWay(status.interval));
   } catch (error) {
     if (mine === looking) tell(error instanceof Error ? error.message : String(error));
   }
@@ -526,7 +527,7 @@ async function begin() {
   const all = await api.tables();
   described = all.tables.filter((d) => d.name !== "bands" && d.name !== "layers" && d.name !== "causes");
   if (described.length === 0) {
-    tell("The first interval is under way.");
+    tell(underWay((await api.status()).interval));
     setTimeout(() => void begin(), 500);
     return;
   }

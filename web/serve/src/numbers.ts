@@ -49,3 +49,9 @@ export function written(value: Cell, form: Form | undefined): string {
   if (value === 0) return "0";
   return sign + (form.digits === null ? WHOLE.format(value) : (value * form.factor).toFixed(form.digits));
 }
+
+/** What is said while nothing was measured yet; `interval` is in seconds. */
+export function underWay(interval: number): string {
+  const length = interval === 1 ? "1 second" : `${interval} seconds`;
+  return `The first interval is being measured: it takes ${length}. This page then fills by itself.`;
+}

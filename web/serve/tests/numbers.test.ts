@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { Cell, Column } from "../src/api";
 import { CHANGE } from "../src/changes";
-import { form, written } from "../src/numbers";
+import { form, underWay, written } from "../src/numbers";
 
 const column = (unit: string, kind = "time", key = "spin"): Column => ({ key, name: key, kind, unit, meaning: "" });
 /** The cells of a column as the page has them, below its unit. */
@@ -53,4 +53,9 @@ test("every cell of a column has the same number of digits, and the value to a t
       });
     }),
   );
+});
+
+test("how long the first interval takes is said", () => {
+  expect(underWay(1)).toContain("takes 1 second.");
+  expect(underWay(10)).toContain("takes 10 seconds.");
 });

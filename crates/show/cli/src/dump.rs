@@ -162,6 +162,7 @@ pub fn run(args: &DumpArgs) -> anyhow::Result<ExitCode> {
         let stop = stop::on_signals()?;
         crash::serve(&stop)?;
     } else if let Some(file) = &args.cat {
+        crate::out::stdout_is_open()?;
         read::cat(&read::open(file)?, &mut std::io::stdout().lock(), threads)?;
     } else if let Some(file) = &args.extract {
         let output = args.output.as_ref().context("--extract: name the core with -o")?;

@@ -26,6 +26,7 @@ pub struct ManArgs {
 
 /// `ncpu completions SHELL`.
 pub fn completions(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
+    crate::out::stdout_is_open()?;
     std::io::stdout().lock().write_all(&script(args.shell))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -195,7 +195,15 @@ fn command_line() -> ExitCode {
     let parse = |arguments| read(help::command(), arguments);
     let arguments: Vec<_> = std::env::args_os().collect();
     if arguments.len() == 1 {
-        return out::raw(help::FIRST.as_bytes()).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+        return match out::raw(help::FIRST.as_bytes()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => {
+                if !broken_pipe(&e) {
+                    out::say_line(&format!("ncpu: {}", causes(&e)));
+                }
+                ExitCode::FAILURE
+            }
+        };
     }
     let (cli, matches) = match parse(arguments.clone()) {
         Ok(parsed) => parsed,
@@ -305,7 +313,17 @@ fn causes(error: &anyhow::Error) -> String {
             told = format!("{told}: {cause}");
         }
     }
-    told
+    told + &too_large(error)
+}
+
+/// The limit that a file met, if one did.
+fn too_large(error: &anyhow::Error) -> String {
+    let words = error.chain().any(|cause| cause.to_string().contains("(os error 27)"));
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    match limit.filter(|_| words) {
+        Some(bytes) => format!("; files are limited to {} kB (ulimit -f)", bytes / 1000),
+        None => String::new(),
+    }
 }
 
 /// Whether the reader of our output went away (`ncpu cpus | head`).

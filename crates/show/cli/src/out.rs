@@ -20,6 +20,34 @@ use crate::paint;
 /// Whether a command of the user's is run, whose output has standard output.
 static COMMAND_HAS_STDOUT: AtomicBool = AtomicBool::new(false);
 
+/// Whether standard output was closed when the program began (`>&-`). The standard library opens /dev/null in its place, where all
+/// that is written would be lost without an error.
+static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Runs before the standard library opens anything.
+extern "C" fn look_at_stdout() {
+    // SAFETY: the call takes no pointer.
+    if unsafe { libc::fcntl(1, libc::F_GETFD) } < 0 {
+        STDOUT_CLOSED.store(true, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: the section holds pointers to functions of this type, which the loader calls once.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOOK_AT_STDOUT: extern "C" fn() = look_at_stdout;
+
+/// An error where standard output was closed.
+///
+/// # Errors
+/// It was.
+pub fn stdout_is_open() -> std::io::Result<()> {
+    match STDOUT_CLOSED.load(Ordering::Relaxed) {
+        true => Err(std::io::Error::other("standard output is closed")),
+        false => Ok(()),
+    }
+}
+
 /// Whether the format is text for people.
 static TEXT: AtomicBool = AtomicBool::new(true);
 
@@ -93,7 +121,9 @@ pub fn page(path: &Path, text: &str) -> anyhow::Result<()> {
     let begun = held(&PAGE).take();
     let written = match begun {
         Some(mut file) => file.write_all(text.as_bytes()).and_then(|()| file.done()),
-        None if path == Path::new("-") => std::io::stdout().lock().write_all(text.as_bytes()),
+        None if path == Path::new("-") => {
+            stdout_is_open().and_then(|()| std::io::stdout().lock().write_all(text.as_bytes()))
+        }
         // A second report takes the place of the first.
         None => NewFile::write(path, mode(), text.as_bytes()),
     };
@@ -144,6 +174,7 @@ pub fn open(page: &Path) -> anyhow::Result<()> {
 /// # Errors
 /// They cannot be written, or would go to a terminal and are not plain text.
 pub fn raw(bytes: &[u8]) -> anyhow::Result<()> {
+    stdout_is_open().context("writing output")?;
     let mut out = std::io::stdout().lock();
     let plain = std::str::from_utf8(bytes).is_ok_and(|t| t.chars().all(|c| c == '\n' || !c.is_control()));
     anyhow::ensure!(
@@ -224,7 +255,7 @@ pub fn usage(error: &clap::Error) -> ExitCode {
         // As all other errors begin.
         let text = text.strip_prefix("error: ").map_or(text.clone(), |rest| format!("ncpu: {rest}"));
         let _ = write!(std::io::stderr().lock(), "{}", safe::block(&text));
-    } else if let Err(e) = error.print()
+    } else if let Err(e) = stdout_is_open().and_then(|()| error.print())
         && e.kind() != std::io::ErrorKind::BrokenPipe
     {
         say!("ncpu: writing output: {e}");
@@ -279,7 +310,7 @@ impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         match self {
             Out::File => held(&OUTPUT).as_mut().map_or(Ok(bytes.len()), |file| file.write(bytes)),
-            Out::Stdout(out) => out.write(bytes),
+            Out::Stdout(out) => stdout_is_open().and_then(|()| out.write(bytes)),
             Out::Stderr(out) => out.write(bytes),
         }
     }

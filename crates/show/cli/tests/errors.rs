@@ -246,3 +246,30 @@ fn static_programs_do_not_replace_shared_ones() {
         assert_eq!(std::fs::read_to_string(place.path().join("target/static/ncpu")).unwrap(), "static\n");
     }
 }
+
+#[test]
+fn a_closed_standard_output_is_an_error() {
+    for arguments in ["topology", "--help", "explain files-made", "completions bash", ""] {
+        let closed = Command::new("bash")
+            .args(["-c", &format!("exec {} {arguments} >&-", env!("CARGO_BIN_EXE_ncpu"))])
+            .output()
+            .unwrap();
+        assert_eq!(closed.status.code(), Some(1), "{arguments}: {}", err(&closed));
+        assert!(err(&closed).contains("standard output is closed"), "{arguments}: {}", err(&closed));
+    }
+    // Output to /dev/null is no error.
+    let mut null = Command::new(env!("CARGO_BIN_EXE_ncpu"));
+    assert!(null.arg("topology").stdout(std::process::Stdio::null()).status().unwrap().success());
+}
+
+#[test]
+fn an_error_names_the_limit_of_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("topology");
+    let o = under("-f 0", &format!("topology --output {}", file.display()));
+    assert!(
+        !o.status.success() && err(&o).contains("; files are limited to 0 kB (ulimit -f)"),
+        "{}",
+        err(&o)
+    );
+}

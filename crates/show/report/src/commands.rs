@@ -6,7 +6,7 @@
 //! `benches/advice.sh` that shows that it helps a program with the cause and does not hurt a look-alike.
 
 /// As they are printed; `CMD` stands for the program's own command line.
-pub const COMMANDS: [&str; 8] = [
+pub const COMMANDS: [&str; 9] = [
     "ncpu crosscalls",
     "ncpu lines -- CMD",
     "ncpu locks",
@@ -15,6 +15,7 @@ pub const COMMANDS: [&str; 8] = [
     "ncpu locks --futexes -s 10",
     "ncpu numa",
     "ncpu timers",
+    "ncpu watch -a",
 ];
 
 #[cfg(test)]
@@ -64,7 +65,7 @@ mod tests {
     fn commands_that_change_a_program_are_not_listed() {
         for command in COMMANDS {
             let verb = command.split(' ').nth(1).unwrap_or_default();
-            assert!(["crosscalls", "lines", "locks", "numa", "timers"].contains(&verb), "{command}");
+            assert!(["crosscalls", "lines", "locks", "numa", "timers", "watch"].contains(&verb), "{command}");
         }
         assert_eq!(
             printed("x(\"`ncpu place balance -- x`\") // `ncpu fix`").next(),

@@ -333,10 +333,14 @@ impl Symbols {
     pub fn notes(&self) -> impl Iterator<Item = String> + '_ {
         let unread = ncpu_files::reader::counts();
         let late = (unread.late + unread.refused > 0).then(|| {
-            format!(
-                "some functions have no names: {} reads of programs' files or memory did not end in time, and {} more were not tried",
-                unread.late, unread.refused
-            )
+            let late = format!("{} reads of programs' files or memory did not end in time", unread.late);
+            let refused = format!("{} reads of programs' files or memory were not tried", unread.refused);
+            let why = match (unread.late, unread.refused) {
+                (_, 0) => late,
+                (0, _) => format!("{refused}, since the time for the files of their owner was used up"),
+                (_, more) => format!("{late}, and {more} more were not tried"),
+            };
+            format!("some functions have no names: {why}")
         });
         let unfiltered = ncpu_files::reader::unfiltered().map(|why| {
             format!(

@@ -485,9 +485,14 @@ impl Most {
         self.ranked().into_iter().find(|(name, _)| !name.is_empty())
     }
 
-    /// Of places by [`Place::words`], the largest, and its function; `otherwise` where the function is not known.
+    /// Of places by [`Place::words`], the largest, and its function; `otherwise` where the function is not known. A program without
+    /// symbols has names of a library here and there: they say nothing about the rest.
     pub fn place(self, otherwise: &str) -> (String, String) {
-        let words = self.top().map_or(String::new(), |(words, _)| words);
+        let unnamed: f64 = self.all.iter().filter(|(words, _)| words.is_empty()).map(|(_, s)| s).sum();
+        let words = match unnamed > 0.5 * self.total() {
+            true => String::new(),
+            false => self.top().map_or(String::new(), |(words, _)| words),
+        };
         let function = words.split(" ← ").next().filter(|f| !f.is_empty()).unwrap_or(otherwise).to_string();
         (words, function)
     }
@@ -530,6 +535,18 @@ mod tests {
         for (frame, call) in [("close_all", "close"), ("main", "write"), ("writer", "write")] {
             assert!(!is_wrapper(frame, call), "{frame} {call}");
         }
+    }
+
+    #[test]
+    fn a_name_here_and_there_is_not_the_place_of_what_has_none() {
+        let place = |unnamed: f64| {
+            let mut places = Most::default();
+            places.add("", unnamed);
+            places.add("opendir", 0.02);
+            places.place("cp")
+        };
+        assert_eq!(place(0.22), (String::new(), "cp".into()));
+        assert_eq!(place(0.01), ("opendir".into(), "opendir".into()));
     }
 
     #[test]

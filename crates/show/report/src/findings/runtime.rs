@@ -517,6 +517,12 @@ fn rest_of_calls(view: &View<'_>, samples: &HashSet<usize>, known: impl Fn(&str)
     theirs.map(|(_, rest)| rest).sum()
 }
 
+/// Whether the kernel gives a Java virtual machine a page of its heap: code that writes new objects meets it first, whatever it
+/// writes, until the collector gives the same memory again.
+fn is_page_of_java_heap(sample: &Sampled<'_>) -> bool {
+    sample.layer() == Layer::Faults && sample.user.iter().any(|f| f.starts_with("JavaCalls::"))
+}
+
 /// Functions that entries name, where most of the program's time on CPU is in them.
 fn functions(view: &View<'_>, when: When, looks: Looks) -> Vec<Claim> {
     // A stack that breaks off says nothing of who called, and one of compiled code alone whose names are not known nothing at all.
@@ -529,7 +535,7 @@ fn functions(view: &View<'_>, when: When, looks: Looks) -> Vec<Claim> {
     let named = |frame| view.entry(when, frame).map(|entry| (entry, frame));
     let inlined = Inlined::new(view, named);
     let mut of: HashMap<&str, Vec<Known<'_>>> = HashMap::new();
-    for (at, sample) in view.samples.iter().enumerate() {
+    for (at, sample) in view.samples.iter().enumerate().filter(|(_, s)| !is_page_of_java_heap(s)) {
         // A function that an entry names may call one of another entry: each has what it asks for.
         let known: Vec<Option<&str>> = looks(sample).iter().map(|frame| view.entry(when, frame)).collect();
         let mut entries: Vec<&str> = known.iter().copied().flatten().collect();

@@ -46,7 +46,9 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
         {
             continue;
         }
-        let code: Vec<String> = row.code.split(" <- ").filter(|f| !f.is_empty()).map(short).collect();
+        // A program without symbols has no names of functions, and [unknown …] names no place.
+        let is_named = |f: &&str| !f.is_empty() && !f.starts_with("[unknown");
+        let code: Vec<String> = row.code.split(" <- ").filter(is_named).map(short).collect();
         let place = if row.wanders() { String::new() } else { code.first().cloned().unwrap_or_default() };
         let when = if place.is_empty() { When::SerialThread } else { When::SerialCode };
         let subject = if place.is_empty() { row.thread.clone() } else { place.clone() };

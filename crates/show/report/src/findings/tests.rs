@@ -825,3 +825,135 @@ fn casts_within_a_librarys_stream_are_the_streams() {
     assert_eq!(of("std::basic_ios<char, std::char_traits<char> >::init(int);"), "streams-made");
     assert_eq!(of(""), "dynamic-casts");
 }
+
+/// The program stands behind another, which has much of the machine.
+fn behind(process: &str, seconds: f64) -> Table {
+    table("queued", &["at", "process"], &["seconds"], &[(&["other", process], &[seconds])])
+}
+
+#[test]
+fn a_program_behind_another_is_told_so_before_a_small_cause() {
+    let of = |others: f64, seconds: f64| {
+        let recv = "stamps;main;peek_line;__recv;do_syscall_64_[k];__x64_sys_recvfrom_[k];_copy_to_iter_[k]";
+        let mut tables = stacks(&[("syscall", recv, 300.0)]);
+        tables.push(behind("postgres", seconds));
+        text(&observed(2.0, others, tables)).replace("\n  ", " ")
+    };
+    let crowded = of(7.0, 6.5);
+    let words = "Other programs have 70 % of the capacity, and the program's threads waited 6.50 thread-s for a CPU behind \
+                 postgres; `ncpu watch -a` shows all of them. ";
+    assert!(crowded.contains(words), "{crowded}");
+    assert!(!of(7.0, 0.5).contains("Other programs have"), "{}", of(7.0, 0.5));
+    assert!(!of(1.0, 6.5).contains("Other programs have"), "{}", of(1.0, 6.5));
+}
+
+#[test]
+fn a_wide_terminal_shows_titles_whole_and_figures_beside_them() {
+    let mut tables = stacks(&[("user", "stamps;start_thread;handle;insert", 1600.0)]);
+    tables.push(table(
+        "user_locks",
+        &["lock", "type", "process", "caller", "stack"],
+        &["count", "block"],
+        &[(
+            &[
+                "a_lock_whose_name_is_longer_than_a_narrow_terminal_shows",
+                "lock",
+                "stamps",
+                "insert",
+                "pthread_mutex_lock;insert",
+            ],
+            &[20_000.0, 30.0],
+        )],
+    ));
+    let idle = table("idle_time", &[], &["t", "ulock"], &[(&[], &[10.0, 4.0])]);
+    let recording = tables.into_iter().chain([idle]).fold(recording(0.0, Vec::new()), Recording::with);
+    let of = |width| render(&Onion::peel(&recording).unwrap(), &Findings::of(&recording).unwrap(), width);
+    assert!(of(80).contains('…') && !of(200).contains('…'), "{}", of(200));
+    let longest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+    assert!(longest(&of(80)) <= 80 && longest(&of(200)) <= 120, "{}", of(200));
+}
+
+#[test]
+fn all_code_of_a_program_without_symbols_is_not_run_with_its_lock() {
+    let of = |place: &str| {
+        let mut tables = stacks(&[("user", &format!("stamps;start_thread;{place}"), 1400.0)]);
+        let stack = format!("__lll_lock_wait;pthread_mutex_lock;{place}");
+        tables.push(table(
+            "user_locks",
+            &["lock", "type", "process", "caller", "stack"],
+            &["count", "block"],
+            &[(&["0x7f00", "lock", "stamps", place, &stack], &[20_000.0, 30.0])],
+        ));
+        let idle = table("idle_time", &[], &["t", "ulock"], &[(&[], &[10.0, 2.0])]);
+        let recording = tables.into_iter().chain([idle]).fold(recording(0.0, Vec::new()), Recording::with);
+        Findings::of(&recording).unwrap().list[0].gain.1
+    };
+    assert!(of("insert") > 2.0, "{}", of("insert"));
+    assert!(of("[unknown git]") < 1.5, "{}", of("[unknown git]"));
+}
+
+#[test]
+fn new_pages_of_javas_heap_are_not_the_functions_that_meet_them_first() {
+    let frames =
+        "stamps;JavaThread::run;JavaCalls::call_helper;Pool.work;java.lang.StringConcatHelper.prepend";
+    let of = |class| {
+        let page = format!("{frames};asm_exc_page_fault_[k];clear_page_erms_[k]");
+        let own = format!("{frames};java.lang.String.getBytes");
+        let tables =
+            stacks(&[("user", &own, 800.0), (class, &page, 600.0), ("user", "stamps;main;Pool.work", 200.0)]);
+        let found = Findings::of(&recording(0.0, tables)).unwrap();
+        let of_entry = found.list.iter().find(|found| found.id == "java-strings-concatenated");
+        of_entry.map_or(0.0, |found| found.seconds)
+    };
+    assert!((of("fault") - 8.0).abs() < 0.1, "{}", of("fault"));
+    assert!((of("user") - 14.0).abs() < 0.1, "{}", of("user"));
+}
+
+#[test]
+fn code_without_a_name_is_no_place_of_a_serial_part() {
+    let of = |code: &str| {
+        let alone = table(
+            "critical_path",
+            &["reason", "process", "thread", "doing", "code"],
+            &["idle", "seconds", "count"],
+            &[(&["serial", "sim", "sim", "running", code], &[6.0, 2.0, 600.0])],
+        );
+        let threads = table(
+            "threads",
+            &["process", "thread"],
+            &["pid", "tid", "CPU"],
+            &[(&["sim", "sim"], &[7.0, 7.0, 6.0]), (&["sim", "sim"], &[7.0, 8.0, 3.0])],
+        );
+        let idle = table("idle_time", &[], &["t", "serial"], &[(&[], &[10.0, 4.0])]);
+        let recording = [alone, threads, idle].into_iter().fold(recording(0.0, Vec::new()), Recording::with);
+        Findings::of(&recording).unwrap().list.first().map(|found| found.title.clone()).unwrap_or_default()
+    };
+    assert_eq!(of("merge <- step <- main"), "serial code merge of sim");
+    assert_eq!(of("[unknown zstd] <- [unknown zstd]"), "one thread at work: sim");
+}
+
+#[test]
+fn without_names_the_sentence_begins_with_the_program_that_works() {
+    let mut tables = stacks(&[("user", "stamps;[unknown stamps]", 1400.0)]);
+    let samples = table(
+        "samples",
+        &["at", "class", "detail", "process"],
+        &["samples"],
+        &[(&["target", "user", "[unknown stamps]", "stamps"], &[1400.0])],
+    );
+    tables[1] = samples;
+    let stack = "__lll_lock_wait;pthread_mutex_lock;[unknown stamps]";
+    tables.push(table(
+        "user_locks",
+        &["lock", "type", "process", "caller", "stack"],
+        &["count", "block"],
+        &[(&["0x7f00", "lock", "stamps", "[unknown stamps]", stack], &[20_000.0, 1.0])],
+    ));
+    let idle = table("idle_time", &[], &["t", "ulock"], &[(&[], &[10.0, 0.5])]);
+    let recording = tables.into_iter().chain([idle]).fold(observed(9.6, 0.0, Vec::new()), Recording::with);
+    let text = text(&recording).replace("\n  ", " ");
+    assert!(
+        text.contains("Most is the program's own work (stamps), 96 % of the capacity. Beside it: One lock"),
+        "{text}"
+    );
+}

@@ -5,19 +5,30 @@ use std::fmt::Write;
 use ncpu_schema::Layer;
 use ncpu_table::safe;
 
-use super::{Finding, Findings, LISTED, Line, figure, middle, short};
+use super::{Finding, Findings, Kind, LISTED, Line, figure, middle, short};
 use crate::onion::evidence::kinds::Evidence;
 use crate::onion::{Onion, Row, SMALL};
 use crate::wrap::wrap;
 
 /// The widest that it is: a line that goes on further is not read.
-const WIDEST: usize = 80;
+const WIDEST: usize = 120;
+
+/// The columns for which the list of causes is made: more are used where a title needs them.
+const USUAL: usize = 80;
 
 const BAR: usize = 12;
 
 /// The part of capacity, and the part of the program's own work, below which a cause is not what a program is slow for.
 const SMALL_CAUSE: f64 = 0.1;
 const BESIDE_WORK: f64 = 0.2;
+
+/// The part of the elapsed time from which on threads' waits for a cause count beside what it takes of the capacity.
+const LONG: f64 = 0.2;
+
+/// The part of the capacity that other programs have, and the thread-seconds behind one of them, of the elapsed time, from which on they
+/// are named before a small cause.
+const CROWDED: f64 = 0.3;
+const STOOD: f64 = 0.2;
 
 /// Beginnings of notes that say how something was measured.
 const HOW: [&str; 2] =
@@ -78,19 +89,59 @@ fn headline(onion: &Onion) -> String {
 
 /// What is wrong, or that nothing is.
 pub(crate) fn sentence(onion: &Onion, findings: &Findings) -> String {
+    let (beside, rest) = (beside(onion, findings), sentence_of_program(onion, findings));
+    match beside {
+        Some(beside) => format!("{beside} {rest}"),
+        None => rest,
+    }
+}
+
+/// The sentence about other programs, where the program's threads wait behind them for a CPU and no cause in the program is large: a
+/// client is observed without its server.
+fn beside(onion: &Onion, findings: &Findings) -> Option<String> {
+    let share = onion.seconds(Layer::Others) / onion.capacity.max(f64::MIN_POSITIVE);
+    let larger = findings.list.first().is_some_and(|first| {
+        first.share >= SMALL_CAUSE || first.kind == Kind::Neighbour || is_long(onion, first)
+    });
+    let (name, behind) = findings.neighbours.first()?;
+    // Without a cause and without a loss, the sentence about the program says it already.
+    let lost: f64 = onion.rows.iter().filter(|r| r.layer.recoverable()).map(|r| r.share).sum();
+    let says = findings.list.is_empty() && lost < SMALL_CAUSE;
+    (share >= CROWDED && *behind >= STOOD * onion.elapsed && !larger && !says).then(|| {
+        format!(
+            "Other programs have {} of the capacity, and the program's threads waited {} thread-s for a CPU behind {}; \
+             `ncpu watch -a` shows all of them.",
+            percent(share),
+            super::figure(*behind),
+            safe::line(name)
+        )
+    })
+}
+
+/// Whether threads wait for a cause for a part of the time that matters, whatever it takes of the capacity.
+fn is_long(onion: &Onion, found: &Finding) -> bool {
+    found.waited.is_some_and(|waited| waited >= LONG * onion.elapsed)
+}
+
+fn sentence_of_program(onion: &Onion, findings: &Findings) -> String {
     let share = |layer: Layer| onion.seconds(layer) / onion.capacity.max(f64::MIN_POSITIVE);
     if let Some(first) = findings.list.first() {
         let first_says = safe::line(&first.sentence);
         let small = first.share < SMALL_CAUSE
             && first.share < BESIDE_WORK * share(Layer::User)
-            && first.waited.is_none();
-        return match findings.hot.as_ref().filter(|_| small) {
-            Some((chain, part)) => format!(
+            && !is_long(onion, first);
+        return match findings.hot.as_ref() {
+            Some((chain, part)) if small => format!(
                 "Most is the program's own work, {} of it in {}. Beside it: {first_says}",
                 percent(*part),
                 safe::line(chain)
             ),
-            None => first_says.into_owned() + &of_serial(first, findings),
+            None if small => format!(
+                "Most is the program's own work{}, {} of the capacity. Beside it: {first_says}",
+                whose(onion),
+                percent(share(Layer::User))
+            ),
+            _ => first_says.into_owned() + &of_serial(first, findings),
         };
     }
     let beside: f64 = onion
@@ -138,19 +189,28 @@ pub(crate) fn sentence(onion: &Onion, findings: &Findings) -> String {
                 Some((called, part)) if *l == Layer::Calls => {
                     format!("{} {}, {} of it {}", l.name(), percent(*s), percent(*part), safe::line(called))
                 }
+                _ if *l == Layer::Serial && findings.alone.is_some() => {
+                    let alone = findings.alone.as_deref().unwrap_or_default();
+                    format!("{} {} (mostly while {} runs alone)", l.name(), percent(*s), safe::line(alone))
+                }
                 _ => format!("{} {}", l.name(), percent(*s)),
             })
             .collect();
         let lost =
             format!("o single cause is known for the {} that is lost: {}.", percent(sum), largest.join(", "));
-        return match findings.hot.as_ref().filter(|_| share(Layer::User) >= sum) {
-            Some((chain, part)) => format!(
+        return match findings.hot.as_ref() {
+            None if share(Layer::User) >= sum => format!(
+                "Most is the program's own work{}, {} of the capacity. N{lost}",
+                whose(onion),
+                percent(share(Layer::User))
+            ),
+            Some((chain, part)) if share(Layer::User) >= sum => format!(
                 "Most is the program's own work, {} of the capacity, {} of it in {}. N{lost}",
                 percent(share(Layer::User)),
                 percent(*part),
                 safe::line(chain)
             ),
-            None => format!("N{lost}"),
+            _ => format!("N{lost}"),
         };
     }
     if share(Layer::Idle) > share(Layer::User) && share(Layer::Idle) >= LISTED {
@@ -178,11 +238,10 @@ pub(crate) fn sentence(onion: &Onion, findings: &Findings) -> String {
             percent(share(Layer::Others))
         );
     }
-    let own = onion.rows.iter().find(|row| row.layer == Layer::User);
-    let whose = own.map_or_else(String::new, whose);
     format!(
-        "Nothing stands out: {} of the capacity is the program's own work{whose}{within}.",
-        percent(share(Layer::User))
+        "Nothing stands out: {} of the capacity is the program's own work{}{within}.",
+        percent(share(Layer::User)),
+        whose(onion)
     )
 }
 
@@ -195,8 +254,9 @@ fn of_serial(found: &Finding, findings: &Findings) -> String {
 }
 
 /// The processes that user code is of.
-fn whose(row: &Row) -> String {
-    let of = row.evidence.iter().find_map(|evidence| match evidence {
+fn whose(onion: &Onion) -> String {
+    let own = onion.rows.iter().find(|row| row.layer == Layer::User);
+    let of = own.into_iter().flat_map(|row| &row.evidence).find_map(|evidence| match evidence {
         Evidence::Processes(processes) => processes.processes.first(),
         _ => None,
     });
@@ -211,7 +271,10 @@ fn causes(out: &mut String, findings: &Findings, onion: &Onion, width: usize) {
         return;
     }
     // Behind the title: seconds, share and gain.
-    let title = width - 28;
+    let named =
+        |(i, found): (usize, &Finding)| format!("{} {}", i + 1, safe::line(&found.title)).chars().count();
+    let longest = findings.list.iter().enumerate().map(named).max().unwrap_or(0);
+    let title = longest.clamp(USUAL.min(width) - 28, width - 28);
     let _ = writeln!(out, "{:<title$} {:>6} {:>6}  if removed", "causes", "CPU-s", "share");
     for (i, found) in findings.list.iter().enumerate() {
         cause(out, i + 1, found, title, width);
@@ -319,6 +382,9 @@ fn layers(out: &mut String, findings: &Findings, onion: &Onion, width: usize) {
             let used: usize = belongs.iter().map(|text| text.chars().count() + 2).sum();
             belongs.extend(functions(row, room.saturating_sub(used)));
         }
+        if row.layer == Layer::Others {
+            belongs.extend(programs(row));
+        }
         let name =
             if row.layer.name().len() > 24 { middle(row.layer.name(), 24) } else { row.layer.name().into() };
         let line = format!(
@@ -337,6 +403,26 @@ fn number(share: f64) -> String {
     percent(share).trim_end_matches(" %").to_string()
 }
 
+/// The programs that most of a layer is of, at most two, with their parts of it.
+fn programs(row: &Row) -> Option<String> {
+    let of = row.evidence.iter().find_map(|evidence| match evidence {
+        Evidence::Processes(processes) => Some(&processes.processes),
+        _ => None,
+    })?;
+    let large = of.iter().filter(|part| part.share.0 >= 0.1).take(2);
+    let words: Vec<String> =
+        large.map(|part| format!("{} {:.0} %", safe::line(&part.name), 100.0 * part.share.0)).collect();
+    (!words.is_empty()).then(|| format!("of it {}", words.join(", ")))
+}
+
+/// The name of a function in a table: a program without symbols has none.
+fn in_table(name: &str, room: usize) -> String {
+    match name.strip_prefix("[unknown ").and_then(|rest| rest.strip_suffix(']')) {
+        Some(file) if file.chars().count() + " (no symbols)".len() <= room => format!("{file} (no symbols)"),
+        _ => middle(&short(name), room),
+    }
+}
+
 /// The functions that most of the program's own time is in, at most two, within `room` columns.
 fn functions(row: &Row, room: usize) -> Option<String> {
     let of = row.evidence.iter().find_map(|evidence| match evidence {
@@ -351,7 +437,7 @@ fn functions(row: &Row, room: usize) -> Option<String> {
         if left < 8 {
             break;
         }
-        words += &format!("{before}{}{figure}", middle(&short(&part.name), left));
+        words += &format!("{before}{}{figure}", in_table(&part.name, left));
     }
     (!words.is_empty()).then_some(words)
 }

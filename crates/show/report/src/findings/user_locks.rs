@@ -200,7 +200,9 @@ impl<'a> Waited<'a> {
     fn takers(&self) -> Vec<&'a str> {
         let called = |stack: &[&'a str]| stack.iter().find(|f| !is_lock_function(f)).copied();
         let known = self.place.into_iter().chain(self.shown());
-        known.chain(self.stacks.iter().filter_map(|(stack, _)| called(stack))).collect()
+        let known = known.chain(self.stacks.iter().filter_map(|(stack, _)| called(stack)));
+        // All code of a program without symbols has one name.
+        known.filter(|place| !place.starts_with("[unknown")).collect()
     }
 
     fn is_file(&self) -> bool {

@@ -5,8 +5,13 @@ use serde_json::Value;
 /// Escapes text for element content and quoted attributes.
 pub(crate) fn esc(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
-    for c in text.chars() {
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
         match c {
+            // A percent sign stays with its number.
+            ' ' if chars.peek() == Some(&'%') && out.ends_with(|c: char| c.is_ascii_digit()) => {
+                out.push('\u{a0}')
+            }
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
@@ -77,7 +82,7 @@ pub(super) fn seconds(s: f64) -> String {
 /// A share, 0–1, in per cent.
 pub(super) fn percent(share: f64) -> String {
     let p = share * 100.0;
-    if p >= 0.095 || p == 0.0 { format!("{p:.1} %") } else { format!("{p:.2} %") }
+    if p >= 0.095 || p == 0.0 { format!("{p:.1}\u{a0}%") } else { format!("{p:.2}\u{a0}%") }
 }
 
 #[cfg(test)]
@@ -94,6 +99,11 @@ mod tests {
     }
 
     #[test]
+    fn a_percent_sign_is_not_parted_from_its_number() {
+        assert_eq!(esc("2.8 % of it, a % b"), "2.8\u{a0}% of it, a % b");
+    }
+
+    #[test]
     fn numbers_read_well() {
         assert_eq!(
             (count(0.0), count(999.0), count(1_170_899.0)),
@@ -105,7 +115,7 @@ mod tests {
         );
         assert_eq!(
             (percent(0.0), percent(0.0001), percent(0.123)),
-            ("0.0 %".into(), "0.01 %".into(), "12.3 %".into())
+            ("0.0\u{a0}%".into(), "0.01\u{a0}%".into(), "12.3\u{a0}%".into())
         );
         assert_eq!(sane(Some(f64::NAN)) + sane(Some(-1.0)) + sane(None), 0.0);
     }

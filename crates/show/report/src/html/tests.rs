@@ -204,13 +204,13 @@ fn locks_have_the_names_and_advice_of_their_patterns() {
     let locks = locks.finish();
     let told = row(locks.clone());
     assert!(told.contains("<td>0x7f</td><td>GIL</td><td>lock</td>"), "{told}");
-    assert!(told.contains("<td class=w>python3/8 50 %, python3/9 50 %</td>"), "{told}");
+    assert!(told.contains("<td class=w>python3/8 50\u{a0}%, python3/9 50\u{a0}%</td>"), "{told}");
     assert!(told.contains("<td class=w>processes instead of threads</td>"), "{told}");
     // As older versions recorded it.
     let older: Vec<&str> = locks.columns().iter().map(|c| c.name.as_str()).collect();
     let older: Vec<&str> = older.into_iter().filter(|c| !matches!(*c, "pattern" | "advice")).collect();
     let told = row(locks.project(&older).unwrap());
-    assert!(told.contains("<td>0x7f</td><td>lock</td>") && told.contains("python3/8 50 %"), "{told}");
+    assert!(told.contains("<td>0x7f</td><td>lock</td>") && told.contains("python3/8 50\u{a0}%"), "{told}");
 }
 
 #[test]

@@ -111,6 +111,20 @@ impl Quantity {
     }
 }
 
+/// A share of a law in per cent: a fit of a few runs has no more digits than these.
+fn percent(share: f64) -> String {
+    let digits = match share.abs() {
+        x if x >= 0.1 => 0,
+        x if x >= 0.01 => 1,
+        _ => 3,
+    };
+    let text = format!("{:.digits$}", 100.0 * share);
+    match digits {
+        0 => format!("{text} %"),
+        _ => format!("{} %", text.trim_end_matches('0').trim_end_matches('.')),
+    }
+}
+
 impl Scale {
     /// Reads the tables of a run or a recording.
     pub fn read<'a>(tables: impl IntoIterator<Item = &'a Table>, command: &str, notes: &[String]) -> Scale {
@@ -198,9 +212,6 @@ fn law(t: &Table, r: usize) -> Law {
 impl Series {
     /// The conclusions from the laws, a line each.
     pub fn lines(&self) -> Vec<String> {
-        let percent = |x: f64| {
-            format!("{:.3}", 100.0 * x).trim_end_matches('0').trim_end_matches('.').to_string() + " %"
-        };
         let whole = |x: f64| if x.is_finite() { figure(x) } else { "none".into() };
         let mut out = Vec::new();
         for law in &self.laws {

@@ -140,3 +140,9 @@ fn a_bound_programs_onion_is_of_its_cpus() {
     let seconds = |l| (onion.seconds(l) * 1e6).round() / 1e6;
     assert_eq!((seconds(Layer::User), seconds(Layer::Io), seconds(Layer::RunQueue)), (9.0, 1.0, 0.0));
 }
+
+#[test]
+fn a_share_has_no_more_digits_than_a_fit_knows() {
+    let shares = [0.87387, 0.1, 0.02345, 0.00031, 0.0];
+    assert_eq!(shares.map(percent), ["87 %", "10 %", "2.3 %", "0.031 %", "0 %"]);
+}

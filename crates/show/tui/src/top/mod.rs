@@ -149,6 +149,27 @@ impl Tab {
     }
 }
 
+/// The first keys that fit `room` columns beside help, which lists all keys.
+fn fitting(keys: &[String], room: usize) -> String {
+    const BETWEEN: &str = "  ";
+    const HELP: &str = "? help";
+    let has_help = keys.iter().any(|key| key == HELP);
+    let mut shown: Vec<&str> = Vec::new();
+    let columns = |shown: &[&str]| shown.iter().map(|key| key.len() + BETWEEN.len()).sum::<usize>();
+    for key in keys.iter().map(String::as_str) {
+        let later =
+            if has_help && key != HELP && !shown.contains(&HELP) { HELP.len() + BETWEEN.len() } else { 0 };
+        if columns(&shown) + key.len() + later > room {
+            if later > 0 && columns(&shown) + HELP.len() <= room {
+                shown.push(HELP);
+            }
+            break;
+        }
+        shown.push(key);
+    }
+    shown.join(BETWEEN)
+}
+
 const TENANTS: &[Shown] = &[
     Shown::new("share", "CPU%", 6, Cell::Number(1)),
     Shown::new("share", "", 21, Cell::Bar).wide(),
@@ -483,16 +504,10 @@ impl Top {
         } else {
             ncpu_table::width::columns(&told) + 2
         });
-        let mut text = String::new();
-        for key in keys {
-            let views = self.tabs().len();
-            let key = if *key == "1-4 view" { format!("1-{views} view") } else { key.to_string() };
-            if text.len() + key.len() > room {
-                break;
-            }
-            text += &key;
-            text += "  ";
-        }
+        let views = self.tabs().len();
+        let keys: Vec<String> =
+            keys.iter().map(|key| key.replace("1-4 view", &format!("1-{views} view"))).collect();
+        let text = fitting(&keys, room);
         write(buffer, area, 0, text.trim_end(), Style::new().add_modifier(Modifier::DIM));
         let end = usize::from(area.width).saturating_sub(ncpu_table::width::columns(&told));
         write(buffer, area, end as u16, &told, Style::new().add_modifier(Modifier::BOLD));

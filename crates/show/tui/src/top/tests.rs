@@ -456,3 +456,13 @@ fn tenants_come_first_where_there_are_some_and_show_whom_they_lose_to() {
     top.update(machine(interval()));
     assert!(screen(&mut top, 80, 24).contains("kernel lock spin"));
 }
+
+#[test]
+fn help_is_shown_before_keys_that_help_lists() {
+    let keys: Vec<String> = Tab::Tenants.keys().iter().map(ToString::to_string).collect();
+    for room in 6..100 {
+        let text = super::fitting(&keys, room);
+        assert!(text.len() <= room && text.contains("? help"), "{room}: {text}");
+    }
+    assert_eq!(super::fitting(&keys, 100), keys.join("  "));
+}

@@ -1,13 +1,13 @@
-//! Stacks of threads that sleep: for a time, for a runtime's own purposes, in one place.
+//! Stacks of threads that sleep: for a time, for a runtime's own purposes, in one place; and how long threads do not.
 
 use std::collections::HashMap;
 
-use ncpu_schema::Layer;
+use ncpu_schema::{Layer, Microstate, threads};
 
 use super::claim::{Claim, Source};
 use super::libraries::{self, is_java_sleep};
 use super::places::Place;
-use super::view::{Slept, View};
+use super::view::{Slept, View, on_cpu};
 
 /// CPUs that idle while nothing of the program is active, or little.
 pub(super) fn idle(view: &View<'_>, claim: &mut Claim, part: f64, what: &'static str) {
@@ -73,4 +73,16 @@ pub(super) fn keeps_house(s: &Slept<'_>) -> bool {
 /// Whether a stack names any function.
 pub(super) fn is_named(s: &Slept<'_>) -> bool {
     s.user.iter().any(|f| !f.starts_with('['))
+}
+
+/// How long the program's threads were on CPU, or would have been; `None` where the recording does not say.
+pub(super) fn active(view: &View<'_>) -> Option<f64> {
+    let t = threads::Reader::open(view.context.recording).ok()??;
+    let mut sum = None;
+    for row in t.rows() {
+        if let Some(on) = on_cpu(&t, row) {
+            *sum.get_or_insert(0.0) += on + t.micro.get(row, Microstate::Lat).unwrap_or(0.0);
+        }
+    }
+    sum
 }

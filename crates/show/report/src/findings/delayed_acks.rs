@@ -1,12 +1,12 @@
 //! Waits for delayed ACKs of TCP.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use ncpu_schema::Counter;
 
-use super::asleep::{by_place, idle, is_named, keeps_house, sleeps};
+use super::asleep::{idle, is_named, keeps_house, sleeps};
 use super::claim::{Claim, Kind};
-use super::devices::LEAST;
+use super::devices::{LEAST, OFTEN};
 use super::numbers::grouped;
 use super::places::Place;
 use super::view::{Slept, View};
@@ -29,7 +29,9 @@ pub(super) fn claims(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     let top = waits.max_by(|a, b| {
         (a.each(), a.seconds).partial_cmp(&(b.each(), b.seconds)).unwrap_or(std::cmp::Ordering::Equal)
     })?;
-    if top.seconds < LEAST * view.elapsed() || acks < 0.3 * top.count || has_turns(view, slept, top) {
+    // A few ACKs are delayed whenever answers are late for once.
+    let seldom = top.seconds < LEAST * view.elapsed() || acks < OFTEN * view.elapsed();
+    if seldom || acks < 0.3 * top.count || has_turns(view, slept, top) {
         return None;
     }
     let place = Place::of_frames(&top.user, "recvfrom");
@@ -54,9 +56,14 @@ pub(super) fn claims(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     Some(claim)
 }
 
-/// The part of an observation that one thread is busy, and that it sleeps, which all others may wait for.
+/// The part of an observation that one thread is busy for which all others may wait; and the parts that a thread is busy or sleeps which
+/// does little else, and is one thread.
 const ALWAYS: f64 = 0.7;
-const OFTEN: f64 = 0.3;
+const MOSTLY: f64 = 0.5;
+const ONE: f64 = 1.1;
+
+/// The part of a wait that the answers to all others have to take.
+const EXPLAINS: f64 = 0.3;
 
 /// Whether several threads wait at once for one thread that answers them one after another, and the time it takes for all of them explains
 /// the waits: the kernel also delays ACKs of requests whose answers are late for another reason.
@@ -71,12 +78,16 @@ fn has_turns(view: &View<'_>, slept: &[Slept<'_>], top: &Slept<'_>) -> bool {
     if processes.iter().any(|process| view.busiest_thread(process) >= ALWAYS) {
         return true;
     }
-    let sleepers = by_place(slept, "clock_nanosleep", |s| sleeps(s) && is_named(s) && !keeps_house(s));
-    sleepers.iter().any(|sleeper| {
-        let one = sleeper.seconds / view.elapsed();
-        // It works besides.
-        (OFTEN..1.0).contains(&one)
-            && sleeper.each() < DELAYED_ACK.start
-            && turns * sleeper.each() >= OFTEN * top.each()
+    let mut of: HashMap<(&str, &str), (f64, f64)> = HashMap::new();
+    for s in slept.iter().filter(|s| sleeps(s) && is_named(s) && !keeps_house(s)) {
+        let sum = of.entry((s.process, s.thread)).or_default();
+        *sum = (sum.0 + s.seconds, sum.1 + s.count);
+    }
+    of.into_iter().any(|((process, thread), (asleep, count))| {
+        // Each answer takes its time on CPU and its sleep.
+        let held = asleep + view.busy(process, thread);
+        (MOSTLY..ONE).contains(&(held / view.elapsed()))
+            && asleep < DELAYED_ACK.start * count
+            && turns * held / count.max(1.0) >= EXPLAINS * top.each()
     })
 }

@@ -10,11 +10,11 @@ use std::collections::HashMap;
 
 use ncpu_schema::{Layer, SampleClass, user_locks};
 
+use super::asleep::active;
 use super::claim::{Claim, Kind, Source};
 use super::libraries::{gives_memory_back, is_allocator};
 use super::serial;
 use super::view::{Sampled, View};
-use super::waiting::active;
 use crate::onion::evidence::collectors::{allocates, allocates_in_java, collector, is_java_machines};
 
 /// The part that is left of a program at least: a gain is no larger than its reciprocal.
@@ -83,6 +83,12 @@ fn is_of_workers(kind: Kind) -> bool {
     matches!(kind, Kind::Runtime | Kind::Memory | Kind::SharedLine | Kind::Calls)
 }
 
+/// CPU-seconds that a cause asks for and other programs have.
+fn of_others(claim: &Claim) -> f64 {
+    let outside = [Layer::Others, Layer::Steal].map(Source::Layer);
+    claim.asks.iter().filter(|ask| outside.contains(&ask.from)).map(|ask| ask.seconds).sum()
+}
+
 /// Whether a cause is that a program stands still, for others or by itself.
 fn is_of_waits(kind: Kind) -> bool {
     matches!(kind, Kind::Pool | Kind::Polling | Kind::Peer | Kind::Device)
@@ -130,9 +136,13 @@ impl<'v, 'a> Gains<'v, 'a> {
         let given = (seconds / asked).min(1.0);
         let beside = serial::idles_beside(self.view, claim) * given;
         let certain = (1.0 - error / seconds.max(f64::MIN_POSITIVE)).max(0.0);
-        let low = without((seconds + beside) * certain, self.own);
+        // CPUs that others give up are more than the program had.
+        let outside = of_others(claim) * given;
+        let seconds = (seconds - outside).max(0.0);
+        let more = |outside: f64| (self.own + outside) / self.own;
+        let low = more(outside * certain) * without((seconds + beside) * certain, self.own);
         let dear = claim.dear + self.caused(claim) * given;
-        let high = without((seconds + error + dear + beside).min(self.own), self.own);
+        let high = more(outside) * without((seconds + error + dear + beside).min(self.own), self.own);
         let others = [self.of_threads(claim, given, error + dear), self.of_waits(claim)];
         let high = others.into_iter().flatten().fold(high, f64::max);
         (self.of_the_whole(claim).map_or(low, |least| low.max(least)).min(high), high)
@@ -288,6 +298,24 @@ mod tests {
         // 9 of 20 CPU-seconds, and 9 of the 9.5 that the thread runs.
         assert!((1.6..1.9).contains(&low) && high > 12.0, "{low} {high}");
         assert!(of(4.0).1 < 2.0, "a thread that has time to spare does no more");
+    }
+
+    #[test]
+    fn a_program_gets_no_more_cpus_than_others_give_up() {
+        let mut tables = stacks(&[("user", "stamps;main;work", 400.0)]);
+        tables.push(table(
+            "queued",
+            &["at", "process", "cause", "remedy"],
+            &["seconds"],
+            &[(&["other", "rustc", "nice -8", "renice"], &[9.0])],
+        ));
+        let cpus = |cpu: f64| [10.0, cpu, 2.0, 8.0];
+        let cpus =
+            table("cpu_time", &[], &["t", "CPU", "target", "other"], &[(&[], &cpus(0.0)), (&[], &cpus(1.0))]);
+        let (low, high) =
+            gain(&tables.into_iter().chain([cpus]).fold(recording(0.0, Vec::new()), Recording::with));
+        // The program has 4 of 20 CPU-seconds, and would have 13.
+        assert!((3.0..=3.4).contains(&low) && (3.0..=3.4).contains(&high), "{low} {high}");
     }
 
     #[test]

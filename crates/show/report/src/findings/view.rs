@@ -293,6 +293,15 @@ impl<'a> View<'a> {
         busy.into_values().fold(0.0, f64::max) / self.elapsed().max(f64::MIN_POSITIVE)
     }
 
+    /// Seconds that threads of a name were on CPU or stood on a run queue.
+    pub fn busy(&self, process: &str, thread: &str) -> f64 {
+        let busy = self.by_thread(process, |t, row| match t.thread.get(row) == Some(thread) {
+            true => on_cpu(t, row).unwrap_or(0.0) + t.micro.get(row, Microstate::Lat).unwrap_or(0.0),
+            false => 0.0,
+        });
+        busy.into_values().sum()
+    }
+
     /// Thread-seconds that the least number of threads live that can wait for so many of them.
     pub fn lives_that_wait(&self, seconds: f64) -> f64 {
         (seconds / self.elapsed()).ceil() * self.elapsed()

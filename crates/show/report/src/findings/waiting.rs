@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use ncpu_schema::{Layer, Microstate, sleepers, threads, user_locks};
 
-pub(super) use super::asleep::{by_place, idle, is_named, keeps_house, place, sleeps};
+pub(super) use super::asleep::{active, by_place, idle, is_named, keeps_house, place, sleeps};
 use super::claim::{Claim, Kind, Source};
 use super::connections::both_ends;
 use super::delayed_acks;
@@ -526,18 +526,6 @@ fn threads_of(view: &View<'_>, process: &str, kind: &str) -> (usize, f64) {
         lived += off.filter_map(|&m| t.micro.get(row, m)).sum::<f64>() + on_cpu(&t, row).unwrap_or(0.0);
     }
     (tids.len(), lived)
-}
-
-/// How long the program's threads were on CPU, or would have been; `None` where the recording does not say.
-pub(super) fn active(view: &View<'_>) -> Option<f64> {
-    let t = threads::Reader::open(view.context.recording).ok()??;
-    let mut sum = None;
-    for row in t.rows() {
-        if let Some(on) = on_cpu(&t, row) {
-            *sum.get_or_insert(0.0) += on + t.micro.get(row, Microstate::Lat).unwrap_or(0.0);
-        }
-    }
-    sum
 }
 
 /// Threads that wait for room in a pipe or socket while nothing of the program is active: the reader is slow, and does not compute.

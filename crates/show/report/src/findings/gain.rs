@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use ncpu_schema::{Layer, SampleClass, user_locks};
+use ncpu_schema::{Layer, SampleClass};
 
 use super::asleep::active;
 use super::claim::{Claim, Kind, Source};
@@ -64,18 +64,6 @@ impl Heap {
             false => Heap::Neither,
         }
     }
-}
-
-/// Threads that wait for a lock by these rows of table `user_locks`, each process's at several places in turn; 0 where they were not
-/// counted.
-pub(super) fn waiters(view: &View<'_>, rows: &[usize]) -> f64 {
-    let Ok(Some(t)) = user_locks::Reader::open(view.context.recording) else { return 0.0 };
-    let mut most: HashMap<u64, u64> = HashMap::new();
-    for &row in rows {
-        let known = most.entry(t.pid.get(row).unwrap_or(0)).or_default();
-        *known = (*known).max(t.threads.get(row).unwrap_or(0));
-    }
-    most.values().sum::<u64>() as f64
 }
 
 /// Whether a cause may have most of what a program's threads do: others are of threads and processes that do nothing else.

@@ -871,6 +871,7 @@ fn a_wide_terminal_shows_titles_whole_and_figures_beside_them() {
     assert!(of(80).contains('…') && !of(200).contains('…'), "{}", of(200));
     let longest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
     assert!(longest(&of(80)) <= 80 && longest(&of(200)) <= 120, "{}", of(200));
+    assert_eq!(of(usize::MAX), of(80), "a file has no edge");
 }
 
 #[test]

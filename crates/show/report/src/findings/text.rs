@@ -34,9 +34,9 @@ const STOOD: f64 = 0.2;
 const HOW: [&str; 2] =
     ["static locks are named by their callers", "kernel locks: too many waits to count all"];
 
-/// Renders causes and layers, at most `width` columns wide.
+/// Renders causes and layers, at most `width` columns wide; for a file or a pipe, which has no edge (`usize::MAX`), as usual.
 pub fn render(onion: &Onion, findings: &Findings, width: usize) -> String {
-    let width = width.clamp(60, WIDEST);
+    let width = if width == usize::MAX { USUAL } else { width.clamp(60, WIDEST) };
     if onion.short {
         return crate::onion::render(onion, width);
     }

@@ -14,7 +14,6 @@ use ncpu_schema::{
 };
 
 use super::claim::{Claim, Kind, Source};
-use super::gain::waiters;
 use super::libraries::{begins_with, c_name, is_lock_function, is_thread_start};
 use super::names::short;
 use super::numbers::grouped;
@@ -555,7 +554,7 @@ fn claim(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts) -> Claim
         .with("remedy", lock.advice.unwrap_or(""));
     claim.key = format!("{} {name} {place}", kind.word());
     claim.waited = Some(lock.block + lock.spin);
-    claim.lives = if lock.held { waiters(view, &lock.rows) * view.elapsed() } else { 0.0 };
+    claim.lives = if lock.held { view.waiters(&lock.rows) * view.elapsed() } else { 0.0 };
     claim.doubt = DOUBT;
     samples(view, all, at, parts, &mut claim);
     layers(view, lock, parts, &mut claim);

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use ncpu_schema::{
     Counter, CpuState, Error, InterruptKind, Layer, Microstate, Runnable, SampleClass, StackKind, UserCause,
-    interrupts, runnable, stacks, threads, user_causes,
+    interrupts, runnable, stacks, threads, user_causes, user_locks,
 };
 
 use super::instructions::{self, Instruction};
@@ -305,6 +305,18 @@ impl<'a> View<'a> {
     /// Thread-seconds that the least number of threads live that can wait for so many of them.
     pub fn lives_that_wait(&self, seconds: f64) -> f64 {
         (seconds / self.elapsed()).ceil() * self.elapsed()
+    }
+
+    /// Threads that wait for a lock by these rows of table `user_locks`, each process's at several places in turn; 0 where they were not
+    /// counted.
+    pub fn waiters(&self, rows: &[usize]) -> f64 {
+        let Ok(Some(t)) = user_locks::Reader::open(self.context.recording) else { return 0.0 };
+        let mut most: HashMap<u64, u64> = HashMap::new();
+        for &row in rows {
+            let known = most.entry(t.pid.get(row).unwrap_or(0)).or_default();
+            *known = (*known).max(t.threads.get(row).unwrap_or(0));
+        }
+        most.values().sum::<u64>() as f64
     }
 
     /// Whether a thread of a process is on CPU, or stands on a run queue to be, for half of the observation or more, and falls asleep at

@@ -13,7 +13,7 @@ use crate::bounded::Bounded;
 const MAX_HEADERS: usize = 256;
 const MAX_SEGMENTS: usize = 32;
 /// The longest name; a longer one is cut off.
-const MAX_NAME: usize = 4 << 10;
+pub(crate) const MAX_NAME: usize = 4 << 10;
 /// Bytes of a section's name.
 const MAX_SECTION_NAME: usize = 64;
 /// Bytes of an `Elf64_Sym`.

@@ -1,6 +1,6 @@
 //! The symbols of an ELF file: the ranges of functions or variables, 16 bytes each. Names stay in the file
-//! and are read from it at each look-up. So the file is never mapped, and a large one costs only the memory
-//! of its symbols.
+//! and are read from it at each look-up, unless all of them are few. So the file is never mapped, and a large one costs only the
+//! memory of its symbols.
 
 use std::ops::Range;
 
@@ -8,10 +8,12 @@ use ncpu_files::reader::Source;
 use object::{Endian, Endianness};
 
 use crate::demangle::demangle;
-use crate::elf::{ENTRY, MAX_ENTRIES, SymbolSection, for_entries, string, symbol_sections};
+use crate::elf::{ENTRY, MAX_ENTRIES, MAX_NAME, SymbolSection, for_entries, string, symbol_sections};
 
 /// The most bytes of a file's symbols.
 pub(crate) const MAX_BYTES: usize = 12 << 20;
+/// Names of up to so many bytes are read with the symbols: a look-up in the file asks another process.
+const SMALL_NAMES: u64 = 64 << 10;
 
 /// Which symbols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub(crate) enum What {
 pub(crate) struct Table {
     file: Source,
     names: Range<u64>,
+    /// All names, if they are few.
+    all_names: Option<Box<[u8]>>,
     symbols: Box<[Symbol]>,
 }
 
@@ -53,7 +57,8 @@ impl Table {
         for section in sections {
             let Some(symbols) = section.symbols(file, endian, what)? else { return Ok(None) };
             if !symbols.is_empty() {
-                return Ok(Some(Table { file: file.clone(), names: section.names, symbols }));
+                let all_names = small(file, &section.names);
+                return Ok(Some(Table { file: file.clone(), names: section.names, all_names, symbols }));
             }
         }
         Ok(None)
@@ -61,7 +66,7 @@ impl Table {
 
     /// Size in memory, in bytes.
     pub fn bytes(&self) -> usize {
-        size_of_val(&*self.symbols)
+        size_of_val(&*self.symbols) + self.all_names.as_ref().map_or(0, |names| names.len())
     }
 
     /// The start of the symbol that contains an address.
@@ -94,9 +99,24 @@ impl Table {
     }
 
     fn name(&self, at: u32) -> Option<String> {
-        let bytes = string(&self.file, &self.names, at)?;
+        let bytes = match &self.all_names {
+            Some(names) => {
+                let name = names.get(usize::try_from(at).ok()?..)?;
+                let name = &name[..name.len().min(MAX_NAME)];
+                name.iter().position(|&b| b == 0).map_or(name, |end| &name[..end]).to_vec()
+            }
+            None => string(&self.file, &self.names, at)?,
+        };
         String::from_utf8(bytes).ok().filter(|name| !name.is_empty())
     }
+}
+
+/// The names of a table, if they are few and can be read.
+fn small(file: &Source, names: &Range<u64>) -> Option<Box<[u8]>> {
+    let length = names.end.checked_sub(names.start).filter(|length| *length <= SMALL_NAMES)?;
+    let mut bytes = vec![0; length as usize];
+    file.read_exact_at(&mut bytes, names.start).ok()?;
+    Some(bytes.into())
 }
 
 impl SymbolSection {

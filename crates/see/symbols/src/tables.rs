@@ -43,6 +43,41 @@ pub(crate) struct Tables {
     /// The number of rows of the index, if it has the linkers' usual form, so that an entry can be found
     /// before it is read.
     rows: Option<usize>,
+    /// Addresses that rules were read for.
+    seen: Mutex<Seen>,
+}
+
+/// Whether the rules at an address may be followed, of the addresses that were asked for last: stacks of a program pass through the
+/// same calls again and again, also those of its next process.
+struct Seen(Box<[Option<(u64, bool)>]>);
+
+/// The most addresses of a file that are remembered.
+const MAX_SEEN: usize = 1 << 9;
+
+impl Seen {
+    /// Its size once there is one address.
+    const BYTES: usize = MAX_SEEN * size_of::<Option<(u64, bool)>>();
+
+    fn new() -> Seen {
+        Seen(Box::default())
+    }
+
+    fn slot(address: u64) -> usize {
+        // 2^64 divided by the golden ratio: neighbours part.
+        (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % MAX_SEEN
+    }
+
+    fn get(&self, address: u64) -> Option<bool> {
+        let (at, ends) = (*self.0.get(Seen::slot(address))?)?;
+        (at == address).then_some(ends)
+    }
+
+    fn insert(&mut self, address: u64, ends: bool) {
+        if self.0.is_empty() {
+            self.0 = vec![None; MAX_SEEN].into();
+        }
+        self.0[Seen::slot(address)] = Some((address, ends));
+    }
 }
 
 /// A section.
@@ -131,8 +166,11 @@ impl Tables {
         if rows.is_none() && !all_end(&bytes) {
             return None;
         }
-        let kept = bytes.kept() + index.as_ref().map_or(0, |(_, index)| index.kept());
-        Some((Tables { segments, frame: (lies(frame).0, bytes), index, rows }, kept as u64))
+        let kept = bytes.kept()
+            + index.as_ref().map_or(0, |(_, index)| index.kept())
+            + rows.map_or(0, |_| Seen::BYTES);
+        let seen = Mutex::new(Seen::new());
+        Some((Tables { segments, frame: (lies(frame).0, bytes), index, rows, seen }, kept as u64))
     }
 
     /// The largest function, from its first address to the next function's, if there is an index and no other
@@ -149,19 +187,38 @@ impl Tables {
         let (Some(rows), Some((at, index)), (from, frame)) = (self.rows, &self.index, &self.frame) else {
             return Some(0);
         };
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ends) = seen.get(address) {
+            return ends.then_some(0);
+        }
         let mut read = 0;
         let entry = entry(index, rows, *at, address, &mut read).and_then(|entry| entry.checked_sub(*from));
         let Some(entry) = entry.and_then(|e| usize::try_from(e).ok()) else { return Some(read) };
-        read += frame.need(entry, 8).unwrap_or(0);
+        // What cannot be read now is tried again.
+        let mut whole = true;
+        let mut need = |from, length| match frame.need(from, length) {
+            Some(bytes) => read += bytes,
+            None => whole = false,
+        };
+        need(entry, 8);
         if let Some(common) = common_part(frame, entry) {
-            read += frame.need(common, 4).unwrap_or(0);
+            need(common, 4);
         }
-        let (own, common) = lengths(frame, entry)?;
-        read += frame.need(entry, own).unwrap_or(0);
+        let Some((own, common)) = lengths(frame, entry) else {
+            if whole {
+                seen.insert(address, false);
+            }
+            return None;
+        };
+        need(entry, own);
         if let Some((common, length)) = common {
-            read += frame.need(common, length).unwrap_or(0);
+            need(common, length);
         }
-        ends(frame, entry).then_some(read)
+        let ends = ends(frame, entry);
+        if whole {
+            seen.insert(address, ends);
+        }
+        ends.then_some(read)
     }
 }
 

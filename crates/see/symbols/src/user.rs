@@ -48,6 +48,8 @@ const MAX_GENERATED: usize = 64;
 const MAX_FUNCTIONS: usize = 1 << 18;
 /// Functions inlined into one another that are named for a line, at most.
 const MAX_INLINED: usize = 12;
+/// Time between two looks at the CPU time that names took.
+const UNCHARGED: Duration = Duration::from_micros(200);
 /// Names of a stack from which on functions that were inlined are left out.
 const MAX_FRAMES: usize = 256;
 
@@ -280,6 +282,9 @@ impl User {
         let left = MAX_LINES.saturating_sub(self.copied);
         let program = self.program(maps, file)?;
         let address = program.segments.address(offset)?;
+        if program.go.is_none() && !dwarf {
+            return None;
+        }
         let whose = program.source(maps, file).filter(File::may_read)?;
         if let Some((path, line)) = whose.parsed(|_| program.go.as_ref().and_then(|go| go.line(address))) {
             return Some(SourceLine { path: path.into(), line: Some(line), inlined: Vec::new() });
@@ -376,10 +381,14 @@ impl User {
         let mut starts = std::mem::replace(&mut self.starts, Recent::new(1));
         let mut bytes = 0;
         let table = self.symbols(maps, file, What::Functions);
-        // Address by address: one of a hostile program may take long.
-        let mut began = Work::begin();
+        // Address by address: one of a hostile program may take long. CPU time is asked of the kernel, which takes longer than most names.
+        let (mut began, mut looked) = (Work::begin(), None::<Instant>);
         let mut in_time = || {
+            if looked.is_some_and(|looked| looked.elapsed() < UNCHARGED) {
+                return true;
+            }
             charge_names(whose, std::mem::replace(&mut began, Work::begin()).elapsed());
+            looked = Some(Instant::now());
             may_name(whose)
         };
         let names: Option<Vec<_>> = table.ok().map(|table| {
@@ -412,6 +421,7 @@ impl User {
                 None => Name { function, inlined },
             });
         }
+        charge_names(whose, began.elapsed());
         for (&offset, name) in offsets.iter().zip(known) {
             self.inlined |= name.inlined.is_some();
             // For Go each one is a separate text.

@@ -223,13 +223,12 @@ fn files(body: &[u8]) -> Vec<FileInfo> {
     files
 }
 
-/// Reads memory of a core; shorter if it is not stored.
+/// Reads memory of a core, whose segments are in order; shorter if it is not stored.
 pub fn memory<S: Source>(contents: &Contents<S>, loads: &[Load], address: u64, length: usize) -> Vec<u8> {
-    let Some(load) = loads.iter().find(|l| l.start <= address && address - l.start < l.stored) else {
-        return Vec::new();
-    };
+    let after = loads.partition_point(|load| load.start <= address);
+    let Some(load) = after.checked_sub(1).map(|at| &loads[at]) else { return Vec::new() };
     let within = address - load.start;
-    let length = (load.stored - within).min(length as u64) as usize;
+    let length = load.stored.saturating_sub(within).min(length as u64) as usize;
     let Some(offset) = load.offset.checked_add(within) else { return Vec::new() };
     contents.read(offset, length).unwrap_or_default()
 }

@@ -223,7 +223,7 @@ fn files(body: &[u8]) -> Vec<FileInfo> {
     files
 }
 
-/// Reads memory of a core, whose segments are in order; shorter if it is not stored.
+/// Reads memory of a core. `loads` are in the order of addresses. Memory that the core lacks is left out.
 pub fn memory<S: Source>(contents: &Contents<S>, loads: &[Load], address: u64, length: usize) -> Vec<u8> {
     let after = loads.partition_point(|load| load.start <= address);
     let Some(load) = after.checked_sub(1).map(|at| &loads[at]) else { return Vec::new() };

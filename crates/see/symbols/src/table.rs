@@ -12,7 +12,7 @@ use crate::elf::{ENTRY, MAX_ENTRIES, MAX_NAME, SymbolSection, for_entries, strin
 
 /// The most bytes of a file's symbols.
 pub(crate) const MAX_BYTES: usize = 12 << 20;
-/// Names of up to so many bytes are read with the symbols: a look-up in the file asks another process.
+/// The most bytes of names that are read with the symbols: each look-up in the file asks another process.
 const SMALL_NAMES: u64 = 64 << 10;
 
 /// Which symbols.

@@ -194,7 +194,7 @@ impl Tables {
         let mut read = 0;
         let entry = entry(index, rows, *at, address, &mut read).and_then(|entry| entry.checked_sub(*from));
         let Some(entry) = entry.and_then(|e| usize::try_from(e).ok()) else { return Some(read) };
-        // What cannot be read now is tried again.
+        // Entries that cannot be read now are tried again.
         let mut whole = true;
         let mut need = |from, length| match frame.need(from, length) {
             Some(bytes) => read += bytes,

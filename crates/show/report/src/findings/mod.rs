@@ -148,6 +148,10 @@ pub const LISTED: f64 = 0.02;
 /// The part of capacity below which nothing is advised.
 const ADVISED: f64 = 0.05;
 
+/// Entries of lower rank hold for much of any code, those of the other rank and above are of one mechanism.
+const GENERAL: u8 = 40;
+const PARTICULAR: u8 = 50;
+
 /// The part of capacity that other programs have where a lock may cost time and no capacity; and the time that is waited for it
 /// then, of that of the observation.
 const BESIDE: f64 = 0.1;
@@ -288,6 +292,18 @@ impl Findings {
         let more = |f: &Finding| f.id != "serial-thread" && f.share >= 2.0 * ADVISED;
         if all.first().is_some_and(|first| first.id == "serial-thread") && all.get(1).is_some_and(more) {
             all.swap(0, 1);
+        }
+        // What holds for much of any code says less than a particular cause with half as much.
+        if let Some(first) = all.first().filter(|first| book.rank(&first.id) < GENERAL) {
+            let particular = |f: &Finding| {
+                f.kind != Kind::Neighbour
+                    && book.rank(&f.id) >= PARTICULAR
+                    && f.share >= ADVISED
+                    && 2.0 * f.seconds >= first.seconds
+            };
+            if let Some(at) = all.iter().position(particular) {
+                all[..=at].rotate_right(1);
+            }
         }
         // A compiler's work ends by itself: a cause that stays goes first.
         if all.first().is_some_and(|first| ["java-compiles", "v8-compiles"].contains(&&*first.id))

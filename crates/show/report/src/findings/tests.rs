@@ -785,6 +785,23 @@ fn a_pool_has_nothing_to_do_while_another_thread_runs_alone() {
 }
 
 #[test]
+fn a_lock_goes_before_a_function_of_a_library_that_takes_up_to_twice_as_much() {
+    let of = |locked: f64| {
+        let wait = "stamps;start_thread;handle;insert;pthread_mutex_lock;__lll_lock_wait;do_syscall_64_[k];__x64_sys_futex_[k]";
+        let mut tables = stacks(&[
+            ("user", "stamps;start_thread;handle;stamp;__strftime_l", 800.0),
+            ("user", "stamps;start_thread;handle;insert", 700.0 - locked),
+            ("syscall", wait, locked),
+        ]);
+        tables.push(lock(1000.0, 5.0));
+        let list = Findings::of(&recording(0.0, tables)).unwrap().list;
+        list.into_iter().map(|found| found.id).collect::<Vec<_>>()
+    };
+    assert_eq!(of(500.0), ["contended-lock", "functions-of-libraries"]);
+    assert_eq!(of(300.0), ["functions-of-libraries", "contended-lock"]);
+}
+
+#[test]
 fn what_is_known_of_code_with_names_goes_before_a_compiler_that_ends() {
     let of = |known: f64| {
         let row = |thread, stack| ["on-cpu", "target", "user", "java", thread, stack];

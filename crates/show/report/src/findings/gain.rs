@@ -127,7 +127,7 @@ impl<'v, 'a> Gains<'v, 'a> {
         // CPUs that others give up are more than the program had.
         let outside = of_others(claim) * given;
         let seconds = (seconds - outside).max(0.0);
-        let more = |outside: f64| (self.own + outside) / self.own;
+        let more = |outside: f64| without(outside, self.own + outside);
         let low = more(outside * certain) * without((seconds + beside) * certain, self.own);
         let dear = claim.dear + self.caused(claim) * given;
         let high = more(outside) * without((seconds + error + dear + beside).min(self.own), self.own);

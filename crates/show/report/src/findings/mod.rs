@@ -152,6 +152,9 @@ const ADVISED: f64 = 0.05;
 const GENERAL: u8 = 40;
 const PARTICULAR: u8 = 50;
 
+/// The rank of entries of locks.
+const OF_LOCKS: u8 = 60;
+
 /// The part of capacity that other programs have where a lock may cost time and no capacity; and the time that is waited for it
 /// then, of that of the observation.
 const BESIDE: f64 = 0.1;
@@ -335,10 +338,10 @@ impl Findings {
                 _ => false,
             };
             let large = |found: &Finding| counts(found) && waited(found) >= least * view.elapsed();
-            // A lock says more than that threads wait, and a pool more than what its threads wait for; why they wait says most.
+            // A lock says more than that threads wait, and a pool more than what its threads wait for; an entry that is more particular
+            // than those of locks says why they wait.
             let rank = |found: &Finding| {
-                let why =
-                    ["holder-waits-for-a-cpu", "tasks-wait-for-tasks-of-their-pool"].contains(&&*found.id);
+                let why = book.rank(&found.id) > OF_LOCKS;
                 (why, found.kind == Kind::Lock, found.kind == Kind::Pool, waited(found))
             };
             let most = others.iter().enumerate().filter(|(_, found)| large(found));

@@ -101,9 +101,8 @@ impl Table {
     fn name(&self, at: u32) -> Option<String> {
         let bytes = match &self.all_names {
             Some(names) => {
-                let name = names.get(usize::try_from(at).ok()?..)?;
-                let name = &name[..name.len().min(MAX_NAME)];
-                name.iter().position(|&b| b == 0).map_or(name, |end| &name[..end]).to_vec()
+                let name = names.get(at as usize..)?.split(|&byte| byte == 0).next()?;
+                name[..name.len().min(MAX_NAME)].to_vec()
             }
             None => string(&self.file, &self.names, at)?,
         };

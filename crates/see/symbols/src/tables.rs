@@ -13,6 +13,7 @@ use object::{Endianness, elf};
 
 use crate::bounded::Bounded;
 use crate::elf::Segments;
+use crate::recent::Recent;
 
 /// The most bytes of a table of one file. The largest existing programs (compilers, browsers) have about 10
 /// MiB.
@@ -25,6 +26,9 @@ const MAX_ROWS: usize = 1 << 18;
 const MAX_ENTRIES: usize = 1 << 14;
 /// Tables up to this size are read whole. Larger ones keep the file's descriptor, which has the same cost.
 const SMALL: usize = 32 << 10;
+/// The most addresses of each generation whose rules are remembered, and the bytes of both generations.
+const MAX_SEEN: usize = 1 << 8;
+const SEEN_BYTES: usize = 2 * MAX_SEEN * size_of::<(u64, bool)>();
 /// Bytes read at once.
 const PAGE: usize = 4096;
 /// The most bytes of the entry of one function, and of the common part of entries; no real one is longer.
@@ -43,41 +47,9 @@ pub(crate) struct Tables {
     /// The number of rows of the index, if it has the linkers' usual form, so that an entry can be found
     /// before it is read.
     rows: Option<usize>,
-    /// Addresses that rules were read for.
-    seen: Mutex<Seen>,
-}
-
-/// Whether the rules at an address may be followed, of the addresses that were asked for last: stacks of a program pass through the
-/// same calls again and again, also those of its next process.
-struct Seen(Box<[Option<(u64, bool)>]>);
-
-/// The most addresses of a file that are remembered.
-const MAX_SEEN: usize = 1 << 9;
-
-impl Seen {
-    /// Its size once there is one address.
-    const BYTES: usize = MAX_SEEN * size_of::<Option<(u64, bool)>>();
-
-    fn new() -> Seen {
-        Seen(Box::default())
-    }
-
-    fn slot(address: u64) -> usize {
-        // 2^64 divided by the golden ratio: neighbours part.
-        (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % MAX_SEEN
-    }
-
-    fn get(&self, address: u64) -> Option<bool> {
-        let (at, ends) = (*self.0.get(Seen::slot(address))?)?;
-        (at == address).then_some(ends)
-    }
-
-    fn insert(&mut self, address: u64, ends: bool) {
-        if self.0.is_empty() {
-            self.0 = vec![None; MAX_SEEN].into();
-        }
-        self.0[Seen::slot(address)] = Some((address, ends));
-    }
+    /// Whether the rules at an address may be followed, of the last addresses: stacks pass through the same calls again and again,
+    /// also those of a program's next process.
+    seen: Mutex<Recent<u64, bool>>,
 }
 
 /// A section.
@@ -168,8 +140,8 @@ impl Tables {
         }
         let kept = bytes.kept()
             + index.as_ref().map_or(0, |(_, index)| index.kept())
-            + rows.map_or(0, |_| Seen::BYTES);
-        let seen = Mutex::new(Seen::new());
+            + rows.map_or(0, |_| SEEN_BYTES);
+        let seen = Mutex::new(Recent::new(MAX_SEEN));
         Some((Tables { segments, frame: (lies(frame).0, bytes), index, rows, seen }, kept as u64))
     }
 
@@ -188,7 +160,7 @@ impl Tables {
             return Some(0);
         };
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(ends) = seen.get(address) {
+        if let Some(ends) = seen.get(&address) {
             return ends.then_some(0);
         }
         let mut read = 0;

@@ -176,16 +176,13 @@ impl ThreadTime {
             let name = (t.process.get(row).unwrap_or(""), t.role.get(row).unwrap_or(""));
             let (busy, span) = of_process.get(name.0).copied().unwrap_or_default();
             let rests = |role: &Role<'_>| role.rests() || role.waits_once(doing, t.what.get(row), span);
-            if busy && roles.get(&name).is_some_and(rests) {
+            let role = roles.get(&name);
+            if busy && role.is_some_and(rests) {
                 *resting.entry(name.1).or_default() += t.seconds.get(row).unwrap_or(0.0);
                 continue;
             }
-            let role = roles.get(&name);
-            let doing = match role.is_some_and(|role| is_runtimes_rest(role, name.1, doing, t.what.get(row)))
-            {
-                true => Activity::Idle,
-                false => doing,
-            };
+            let of_runtime = role.is_some_and(|role| is_runtimes_rest(role, name.1, doing, t.what.get(row)));
+            let doing = if of_runtime { Activity::Idle } else { doing };
             let part = out.parts.entry((doing, t.what.get(row).map(String::from))).or_default();
             let seconds = t.seconds.get(row).unwrap_or(0.0);
             part.seconds += seconds;

@@ -149,6 +149,13 @@ impl Claim {
         }
     }
 
+    /// Threads wait for these thread-seconds in an observation of `elapsed` seconds. Their number is not known: the fewest that can wait
+    /// as long are taken, each for its whole life.
+    pub fn stands_still(&mut self, seconds: f64, elapsed: f64) {
+        self.waited = Some(seconds);
+        self.lives = (seconds / elapsed).ceil() * elapsed;
+    }
+
     /// Adds a line of evidence; none where there is nothing to say.
     pub fn line(&mut self, label: &'static str, text: impl Into<String>) {
         let text = text.into();

@@ -40,8 +40,7 @@ pub(super) fn claims(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         .with("place", if place.function().is_empty() { top.process } else { place.function() })
         .with("each", length(top.each()));
     claim.key = format!("delayed ACK {}", top.process);
-    claim.waited = Some(top.seconds);
-    claim.lives = view.lives_that_wait(top.seconds);
+    claim.stands_still(top.seconds, view.elapsed());
     idle(view, &mut claim, top.seconds / view.elapsed(), "CPUs idle for it");
     claim.line("waits in", place.words());
     claim.line(

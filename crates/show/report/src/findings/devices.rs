@@ -133,8 +133,7 @@ impl ForDevice {
             .with("place", self.function.clone())
             .with("rate", rate_words(times / view.elapsed()));
         claim.key = format!("{key} {}", self.process);
-        claim.waited = Some(self.seconds);
-        claim.lives = view.lives_that_wait(self.seconds);
+        claim.stands_still(self.seconds, view.elapsed());
         claim
     }
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use ncpu_schema::{Layer, SampleClass};
 
+use super::asleep::{active, keeps_house};
 use super::names::short;
 use super::places::{Place, begins, is_library, is_line};
 use super::runtime::compiles;
 use super::system_calls::call_in;
 use super::view::{Sampled, View};
-use super::waiting::{active, keeps_house};
 use crate::onion::evidence::collectors::collector;
 
 /// The part of user code that a chain of calls has to be named.

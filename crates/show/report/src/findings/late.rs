@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use ncpu_schema::Counter;
 
+use super::asleep::{idle, place};
 use super::claim::{Claim, Kind};
 use super::connections::both_ends;
 use super::delayed_acks::DELAYED_ACK;
@@ -11,7 +12,6 @@ use super::numbers::{grouped, rate_words};
 use super::places::Most;
 use super::system_calls::call_in;
 use super::view::{Slept, View};
-use super::waiting::{idle, place};
 use crate::causes::When;
 use crate::onion::evidence::length;
 
@@ -82,8 +82,7 @@ impl<'a> Sum<'a> {
             .with("rate", rate_words(count / view.elapsed()))
             .with("function", function.clone());
         claim.key = format!("{} {} {call} {function}", when.word(), self.process);
-        claim.waited = Some(seconds);
-        claim.lives = view.lives_that_wait(seconds);
+        claim.stands_still(seconds, view.elapsed());
         idle(view, &mut claim, seconds / view.elapsed(), "CPUs idle for it");
         claim.line("waits in", words);
         claim.line("waits", format!("{} of {} each", grouped(count), length(each)));

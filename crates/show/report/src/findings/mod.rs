@@ -296,7 +296,7 @@ impl Findings {
         if all.first().is_some_and(|first| first.id == "serial-thread") && all.get(1).is_some_and(more) {
             all.swap(0, 1);
         }
-        // What holds for much of any code says less than a particular cause with half as much.
+        // A general cause, such as a function of a library, says less than a particular one with at least half its seconds.
         if let Some(first) = all.first().filter(|first| book.rank(&first.id) < GENERAL) {
             let particular = |f: &Finding| {
                 f.kind != Kind::Neighbour
@@ -328,7 +328,7 @@ impl Findings {
                 if beside { "Other programs use the CPUs" } else { "Other threads keep the CPUs busy" };
             let waited = |found: &Finding| found.waited.unwrap_or(0.0);
             // A program whose threads mostly ran, or stood for a CPU, had other work meanwhile.
-            let active = waiting::active(view);
+            let active = asleep::active(view);
             let held = |found: &Finding| active.is_some_and(|active| waited(found) >= HELD * active);
             // Where the program itself keeps them busy, what else is waited for may be its own doing.
             let counts = |found: &Finding| match found.kind {

@@ -66,8 +66,7 @@ fn claim(view: &View<'_>, process: &str, lock: &str, sum: &Sum<'_>) -> Claim {
         .with("thread", holder)
         .with("part", part.clone());
     claim.key = format!("holder queued {process} {lock}");
-    claim.waited = Some(sum.seconds);
-    claim.lives = view.lives_that_wait(sum.seconds);
+    claim.stands_still(sum.seconds, view.elapsed());
     claim.line(
         "waits",
         format!("{} of {} each", grouped(sum.waits), length(sum.seconds / sum.waits.max(1.0))),

@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 
+use super::asleep::idle;
 use super::claim::{Claim, Kind};
 use super::libraries::begins_with;
 use super::places::{Most, Place};
 use super::view::View;
-use super::waiting::idle;
 use crate::causes::When;
 use crate::onion::evidence::collectors::is_java_machines;
 

@@ -5,13 +5,14 @@ use std::collections::{HashMap, HashSet};
 
 use ncpu_schema::{Layer, threads};
 
+use super::asleep::idle;
 use super::claim::{Claim, Kind, Source};
 use super::libraries::begins_with;
 use super::names::short;
 use super::numbers::{grouped, rate_words};
 use super::places::{Most, Place};
 use super::view::View;
-use super::waiting::{group, idle};
+use super::waiting::group;
 use crate::causes::When;
 use crate::onion::evidence::length;
 
@@ -155,8 +156,7 @@ fn one_at_a_time(view: &View<'_>, pools: &Pools) -> Option<Claim> {
         .with("rate", rate_words(waits / view.elapsed()))
         .with("each", each.clone());
     claim.key = format!("one task {process}");
-    claim.waited = Some(seconds);
-    claim.lives = view.lives_that_wait(seconds);
+    claim.stands_still(seconds, view.elapsed());
     idle(view, &mut claim, seconds / view.elapsed(), "CPUs idle meanwhile");
     for layer in [Layer::UserLock, Layer::LockOrSerial] {
         claim.ask(Source::Layer(layer), view.beside_stacks(layer), "CPUs idle meanwhile");

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use ncpu_schema::{Activity, thread_time};
 
+use super::asleep::{idle, keeps_house};
 use super::claim::{Claim, Kind};
 use super::devices::{LEAST, OFTEN};
 use super::libraries::c_name;
@@ -12,7 +13,6 @@ use super::numbers::{grouped, rate_words};
 use super::places::Place;
 use super::system_calls::call_in;
 use super::view::{Slept, View};
-use super::waiting::{idle, keeps_house};
 use crate::causes::When;
 use crate::onion::evidence::length;
 

@@ -1,10 +1,11 @@
 //! Programs that a tracer stops: strace, a debugger.
 
+use super::asleep::idle;
 use super::claim::{Claim, Kind, Source};
 use super::numbers::{grouped, rate_words};
 use super::places::{Most, Place};
 use super::view::{Sampled, View};
-use super::waiting::{idle, wakes};
+use super::waiting::wakes;
 use crate::causes::When;
 use crate::onion::evidence::length;
 

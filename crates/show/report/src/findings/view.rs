@@ -302,11 +302,6 @@ impl<'a> View<'a> {
         busy.into_values().sum()
     }
 
-    /// Thread-seconds that the least number of threads live that can wait for so many of them.
-    pub fn lives_that_wait(&self, seconds: f64) -> f64 {
-        (seconds / self.elapsed()).ceil() * self.elapsed()
-    }
-
     /// Threads that wait for a lock by these rows of table `user_locks`, each process's at several places in turn; 0 where they were not
     /// counted.
     pub fn waiters(&self, rows: &[usize]) -> f64 {

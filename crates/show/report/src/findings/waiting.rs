@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use ncpu_schema::{Layer, Microstate, sleepers, threads, user_locks};
 
-pub(super) use super::asleep::{active, by_place, idle, is_named, keeps_house, place, sleeps};
+use super::asleep::{active, by_place, idle, is_named, keeps_house, place, sleeps};
 use super::claim::{Claim, Kind, Source};
 use super::connections::both_ends;
 use super::delayed_acks;
@@ -130,8 +130,7 @@ fn fixed_sleeps(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         .with("each", length(each))
         .with("rate", rate_words(count / view.elapsed()));
     claim.key = format!("sleep in {}", place.function());
-    claim.waited = Some(waiter.seconds);
-    claim.lives = view.lives_that_wait(waiter.seconds);
+    claim.stands_still(waiter.seconds, view.elapsed());
     idle(view, &mut claim, waiter.seconds / view.elapsed(), "CPUs idle while it sleeps");
     claim.line("sleeps in", place.words());
     claim.line("awaited in", waits_in.words());
@@ -190,8 +189,7 @@ fn requests(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         .with("each", each.clone())
         .with("rate", rate_words(count / view.elapsed()));
     claim.key = format!("requests {process}");
-    claim.waited = Some(seconds);
-    claim.lives = view.lives_that_wait(seconds);
+    claim.stands_still(seconds, view.elapsed());
     idle(view, &mut claim, seconds / view.elapsed(), "CPUs idle for answers");
     claim.line("waits in", words);
     claim.line("waits", format!("{} of {each} each", grouped(count)));
@@ -229,8 +227,7 @@ fn sleeps_in(view: &View<'_>, slept: &[Slept<'_>]) -> Vec<Claim> {
             .with("each", length(seconds / count))
             .with("rate", rate_words(count / view.elapsed()));
         claim.key = format!("sleeps in {function} {place}");
-        claim.waited = Some(seconds);
-        claim.lives = view.lives_that_wait(seconds);
+        claim.stands_still(seconds, view.elapsed());
         idle(view, &mut claim, seconds / view.elapsed(), "CPUs idle while threads sleep");
         claim.line("waits in", words);
         claim.line("sleeps", format!("{} of {} each", grouped(count), length(seconds / count)));
@@ -273,8 +270,7 @@ fn waits_in(view: &View<'_>, slept: &[Slept<'_>]) -> Vec<Claim> {
             .with("each", each.clone())
             .with("rate", rate_words(count / view.elapsed()));
         claim.key = format!("waits in {function} {place}");
-        claim.waited = Some(seconds);
-        claim.lives = view.lives_that_wait(seconds);
+        claim.stands_still(seconds, view.elapsed());
         idle(view, &mut claim, seconds / view.elapsed(), "CPUs idle for answers");
         claim.line("called in", words);
         claim.line("waits", format!("{} of {each} each", grouped(count)));
@@ -559,8 +555,7 @@ fn full(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         .with("place", function)
         .with("object", object);
     claim.key = format!("full {object} {process}");
-    claim.waited = Some(seconds);
-    claim.lives = view.lives_that_wait(seconds);
+    claim.stands_still(seconds, view.elapsed());
     let idle = view.beside_stacks(Layer::Idle) * (seconds / view.elapsed()).min(1.0);
     claim.ask(Source::Layer(Layer::Idle), idle, "CPUs idle for the reader");
     claim.line("waits in", place);

@@ -149,8 +149,8 @@ impl Claim {
         }
     }
 
-    /// Threads wait for these thread-seconds in an observation of `elapsed` seconds. Their number is not known: the fewest that can wait
-    /// as long are taken, each for its whole life.
+    /// Threads wait for these thread-seconds in an observation of `elapsed` seconds. The number of threads is not known: the
+    /// lives are those of the fewest threads that can wait for this time.
     pub fn stands_still(&mut self, seconds: f64, elapsed: f64) {
         self.waited = Some(seconds);
         self.lives = (seconds / elapsed).ceil() * elapsed;

@@ -109,7 +109,11 @@ impl Spent {
 }
 
 struct Process {
+    /// Mapped code: its file, start, end and offset.
     mapped: Vec<(u32, u64, u64, u64)>,
+    /// Whether the tables of each mapping were looked for: a program may map hundreds of libraries, whose tables together are more
+    /// than is kept, and its stacks pass through a few of them.
+    looked_for: Vec<bool>,
     unwinder: arch::Unwinder<Bytes>,
     /// Loaded tables: start and end of the code, and its distance from the link-time addresses.
     tables: Vec<(u64, u64, u64, Arc<Tables>)>,
@@ -200,14 +204,15 @@ impl Unwinding {
         let [ip, sp, ..] = copy.regs;
         let mut out = Unwound { frames: vec![ip], ..Unwound::default() };
         self.prepare(maps, tgid);
-        let Some(process) = self.processes.get_mut(&tgid) else { return (out, true) };
+        let Unwinding { processes, files, bytes, .. } = self;
+        let Some(process) = processes.get_mut(&tgid) else { return (out, true) };
         let mut java = self.machines.machine_of(maps, tgid);
-        let mut read = |address: u64| {
+        let mut word_at = |address: u64| {
             let at = address.checked_sub(sp).filter(|o| o % 8 == 0).ok_or(())? as usize / 8;
             copy.words.get(at).copied().ok_or(())
         };
         let known = |address: framehop::FrameAddress| maps.find(tgid, address.address_for_lookup()).is_some();
-        let highest = process.tables.iter().map(|(_, end, ..)| *end).fold(sp, u64::max);
+        let highest = process.mapped.iter().map(|(_, _, end, _)| *end).fold(sp, u64::max);
         let mut regs = arch::registers(copy.regs, highest);
         let mut address = framehop::FrameAddress::from_instruction_pointer(ip);
         // A frame of a forged Java virtual machine may take longer than many stacks.
@@ -225,7 +230,7 @@ impl Unwinding {
                 let frame = Frame { ip, sp: before, bp: arch::frame_pointer(&regs) };
                 let is_code = |ip: u64| ip > 0 && maps.find(tgid, ip - 1).is_some();
                 let (functions, caller) =
-                    java.caller(frame, out.frames.len() == 1, &mut |at| read(at).ok(), is_code);
+                    java.caller(frame, out.frames.len() == 1, &mut |at| word_at(at).ok(), is_code);
                 if !functions.is_empty() {
                     out.java.push((out.frames.len() - 1, functions));
                 }
@@ -240,9 +245,10 @@ impl Unwinding {
                 address = next;
                 continue;
             }
-            let Some(bytes) = process.need(address.address_for_lookup()) else { break };
-            self.bytes += bytes;
-            let next = process.unwinder.unwind_frame(address, &mut regs, &mut process.cache, &mut read);
+            *bytes += process.load(maps, files, address.address_for_lookup());
+            let Some(read) = process.need(address.address_for_lookup()) else { break };
+            *bytes += read;
+            let next = process.unwinder.unwind_frame(address, &mut regs, &mut process.cache, &mut word_at);
             let Ok(next) = next else { break };
             let Some(next) = next.and_then(framehop::FrameAddress::from_return_address) else {
                 out.whole = true;
@@ -294,7 +300,7 @@ impl Unwinding {
         *self = Unwinding::default();
     }
 
-    /// Loads the process's modules, as currently mapped.
+    /// Begins with the process's mappings anew if they have changed.
     fn prepare(&mut self, maps: &ProcMaps, tgid: u32) {
         // Also for a known process: it needs more and more pages.
         if self.bytes > MAX_TABLES {
@@ -307,50 +313,58 @@ impl Unwinding {
         if self.processes.len() >= MAX_PROCESSES {
             self.processes.clear();
         }
-        let mut unwinder = arch::Unwinder::new();
-        let mut complete = true;
-        let mut known = Vec::new();
-        for &(file, start, end, offset) in &mapped {
-            let tables = match self.files.get(&file) {
-                Some(known) => known.clone(),
-                None => {
-                    let Some(source) = maps.to_parse(file) else {
-                        complete &= maps.file(file).path.is_none();
-                        continue;
-                    };
-                    let (tables, kept) = source.parsed(Tables::read).unzip();
-                    // A file without tables is remembered, too.
-                    self.bytes += ENTRY + kept.unwrap_or(0);
-                    let tables = tables.map(Arc::new);
-                    self.files.insert(file, tables.clone());
-                    tables
-                }
-            };
-            let Some(tables) = tables else { continue };
-            let Some(bias) = tables.segments.bias(start, offset) else { continue };
-            let range = |(address, data): &(u64, Bytes)| {
-                (*address..address.saturating_add(data.len() as u64), data.clone())
-            };
-            let (frame_range, frame) = range(&tables.frame);
-            let (index_range, index) = tables.index.as_ref().map(range).unzip();
-            let sections = ExplicitModuleSectionInfo {
-                eh_frame_svma: Some(frame_range),
-                eh_frame: Some(frame),
-                eh_frame_hdr_svma: index_range,
-                eh_frame_hdr: index,
-                ..Default::default()
-            };
-            unwinder.add_module(Module::new(String::new(), start..end, bias, sections));
-            known.push((start, end, bias, tables));
-        }
-        let cache = arch::Cache::new();
-        // Those that could not be read now are looked for with the next stack.
-        let mapped = if complete { mapped } else { Vec::new() };
-        self.processes.insert(tgid, Process { mapped, unwinder, tables: known, cache });
+        let process = Process {
+            looked_for: vec![false; mapped.len()],
+            mapped,
+            unwinder: arch::Unwinder::new(),
+            tables: Vec::new(),
+            cache: arch::Cache::new(),
+        };
+        self.processes.insert(tgid, process);
     }
 }
 
 impl Process {
+    /// Loads the tables of the mapping at an address, unless it has. Returns the number of bytes that count as kept for that.
+    fn load(&mut self, maps: &ProcMaps, files: &mut HashMap<u32, Option<Arc<Tables>>>, address: u64) -> u64 {
+        let at = self.mapped.iter().position(|(_, start, end, _)| (*start..*end).contains(&address));
+        let Some(at) = at.filter(|&at| !self.looked_for[at]) else { return 0 };
+        let (file, start, end, offset) = self.mapped[at];
+        let (tables, bytes) = match files.get(&file) {
+            Some(known) => (known.clone(), 0),
+            None => {
+                let Some(source) = maps.to_parse(file) else {
+                    // One that could not be read now is looked for with the next stack.
+                    self.looked_for[at] = maps.file(file).path.is_none();
+                    return 0;
+                };
+                let (tables, kept) = source.parsed(Tables::read).unzip();
+                // A file without tables is remembered, too.
+                let tables = tables.map(Arc::new);
+                files.insert(file, tables.clone());
+                (tables, ENTRY + kept.unwrap_or(0))
+            }
+        };
+        self.looked_for[at] = true;
+        let Some(tables) = tables else { return bytes };
+        let Some(bias) = tables.segments.bias(start, offset) else { return bytes };
+        let range = |(address, data): &(u64, Bytes)| {
+            (*address..address.saturating_add(data.len() as u64), data.clone())
+        };
+        let (frame_range, frame) = range(&tables.frame);
+        let (index_range, index) = tables.index.as_ref().map(range).unzip();
+        let sections = ExplicitModuleSectionInfo {
+            eh_frame_svma: Some(frame_range),
+            eh_frame: Some(frame),
+            eh_frame_hdr_svma: index_range,
+            eh_frame_hdr: index,
+            ..Default::default()
+        };
+        self.unwinder.add_module(Module::new(String::new(), start..end, bias, sections));
+        self.tables.push((start, end, bias, tables));
+        bytes
+    }
+
     /// Reads the data for unwinding the function at an address. Returns the number of bytes read; `None` if
     /// it must not be unwound.
     fn need(&self, address: u64) -> Option<u64> {
@@ -364,6 +378,19 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+
+    #[test]
+    fn tables_are_read_of_code_that_a_stack_passes_through() {
+        let (pid, mut maps) = (std::process::id(), ProcMaps::new(Path::new("/")));
+        let ip = tables_are_read_of_code_that_a_stack_passes_through as *const () as u64 + 1;
+        let mut unwinding = Unwinding::default();
+        unwinding.unwind(&mut maps, pid, &Copied { regs: [ip, 0x1000, 0, 0], ..Copied::default() });
+        let process = &unwinding.processes[&pid];
+        let own = process.mapped.iter().position(|(_, start, end, _)| (*start..*end).contains(&ip));
+        let looked_for: Vec<usize> = (0..process.mapped.len()).filter(|&i| process.looked_for[i]).collect();
+        assert_eq!(looked_for, Vec::from_iter(own));
+        assert!(process.mapped.len() > 2 && process.tables.len() == 1, "{:?}", process.mapped);
+    }
 
     #[test]
     fn a_user_who_begins_ever_new_processes_has_one_share() {

@@ -1,7 +1,7 @@
 //! Functions of Go programs, and functions inlined into them: from the table that each program carries for
 //! its own tracebacks (`runtime.pclntab`), stripped or not. Read at each look-up, so it costs no memory.
 //!
-//! The formats are those of Go 1.20 and later, whose table begins with its own magic number. Older programs
+//! The formats are those of Go 1.18 and later, whose tables begin with magic numbers of their own. Older programs
 //! get no names from here.
 
 use std::ops::Range;
@@ -11,20 +11,49 @@ use crate::demangle::shown;
 use crate::elf::{Sections, named_symbols, string};
 use ncpu_files::reader::Source;
 
-/// The start of the table: its version, two zeros; then the instruction quantum, and the size of a pointer.
-const MAGIC: [u8; 6] = [0xf1, 0xff, 0xff, 0xff, 0, 0];
-/// Bytes of the table's header, of a row of the index of functions, and of a function's fixed part.
+/// A version of the table.
+#[derive(Debug)]
+struct Format {
+    /// The start of the table: its version, two zeros; then the instruction quantum, and the size of a pointer.
+    magic: [u8; 6],
+    /// Bytes of a function's fixed part, the last of which is the number of its data.
+    function: u64,
+    /// Bytes of an inlined call (`inlinedCall`), and where its name and its place in the caller stand.
+    call: u64,
+    call_name: u64,
+    call_place: u64,
+    /// The member of `moduledata` that the data of functions are relative to.
+    gofunc: u64,
+}
+
+/// Go 1.20 and later; Go 1.18 and 1.19, whose functions have no first line, and whose inlined calls have a file and a line.
+const FORMATS: [Format; 2] = [
+    Format {
+        magic: [0xf1, 0xff, 0xff, 0xff, 0, 0],
+        function: 44,
+        call: 16,
+        call_name: 4,
+        call_place: 8,
+        gofunc: 320,
+    },
+    Format {
+        magic: [0xf0, 0xff, 0xff, 0xff, 0, 0],
+        function: 40,
+        call: 20,
+        call_name: 12,
+        call_place: 16,
+        gofunc: 304,
+    },
+];
+
+/// Bytes of the table's header, and of a row of the index of functions.
 const HEADER: usize = 72;
 const ROW: u64 = 8;
-const FUNCTION: u64 = 44;
-/// Bytes of an inlined call (`inlinedCall`).
-const CALL: u64 = 16;
 /// The number of a function's table (`internal/abi/symtab.go`).
 const PCDATA_INL_TREE_INDEX: u64 = 2;
 const FUNCDATA_INL_TREE: u64 = 3;
-/// The members of `moduledata` that the table is relative to: the code, and the data of functions.
+/// The member of `moduledata` that the table is relative to: the code.
 const MODULE_TEXT: u64 = 176;
-const MODULE_GOFUNC: u64 = 320;
 /// The most functions of a program; the largest programs have about 300,000.
 const MAX_FUNCTIONS: u64 = 4 << 20;
 /// The most places in a section that may refer to the table; one of them is in the module's data.
@@ -45,6 +74,7 @@ const CHUNK: usize = 1 << 18;
 #[derive(Debug)]
 pub(crate) struct Go {
     file: Source,
+    format: &'static Format,
     /// The link-time address of the code.
     text: u64,
     functions: u64,
@@ -77,19 +107,18 @@ impl Go {
         let (table, address) = named(".gopclntab").or_else(|| named(".data.rel.ro.gopclntab"))?;
         let mut header = [0; HEADER];
         file.read_exact_at(&mut header, table.start).ok()?;
-        if !header.starts_with(&MAGIC) || header[7] != 8 {
-            return None;
-        }
+        let format = FORMATS.iter().find(|format| header.starts_with(&format.magic) && header[7] == 8)?;
         let word = |i: usize| header[8 * i..].first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
         let part = |i: usize| {
             let start = table.start.checked_add(word(i))?;
             (start <= table.end).then_some(start..table.end)
         };
         let functions = Some(word(1)).filter(|n| *n <= MAX_FUNCTIONS)?;
-        let (text, gofunc) = module(file, &layout, address)
-            .or_else(|| relocated(file, &layout, address))
+        let (text, gofunc) = module(file, &layout, address, format)
+            .or_else(|| relocated(file, &layout, address, format))
             .or_else(|| symbols(file))?;
         Some(Go {
+            format,
             text,
             functions,
             quantum: header[6].into(),
@@ -197,21 +226,22 @@ impl Go {
     fn inlined(&self, function: u64, mut place: u32) -> Option<Vec<Arc<str>>> {
         let tree = self.calls.as_ref()?;
         let tables = u64::from(self.u32_at(&self.index, function + 28)?);
-        let others = u64::from(self.u32_at(&self.index, function + 40)? >> 24);
+        let fixed = self.format.function;
+        let others = u64::from(self.u32_at(&self.index, function + fixed - 4)? >> 24);
         if tables <= PCDATA_INL_TREE_INDEX || others <= FUNCDATA_INL_TREE {
             return None;
         }
-        let table = self.u32_at(&self.index, function + FUNCTION + 4 * PCDATA_INL_TREE_INDEX)?;
-        let calls = self.u32_at(&self.index, function + FUNCTION + 4 * (tables + FUNCDATA_INL_TREE))?;
+        let table = self.u32_at(&self.index, function + fixed + 4 * PCDATA_INL_TREE_INDEX)?;
+        let calls = self.u32_at(&self.index, function + fixed + 4 * (tables + FUNCDATA_INL_TREE))?;
         if table == 0 || calls == u32::MAX {
             return None;
         }
         let (mut names, mut left) = (Vec::new(), MAX_STEPS);
         while let Some(call) = self.value(table, place, &mut left).and_then(|value| u64::try_from(value).ok())
         {
-            let at = u64::from(calls) + call.checked_mul(CALL)?;
-            names.push(self.name(self.u32_at(tree, at + 4)?)?);
-            place = self.u32_at(tree, at + 8)?;
+            let at = u64::from(calls) + call.checked_mul(self.format.call)?;
+            names.push(self.name(self.u32_at(tree, at + self.format.call_name)?)?);
+            place = self.u32_at(tree, at + self.format.call_place)?;
             if names.len() >= DEEPEST {
                 return None;
             }
@@ -354,7 +384,7 @@ fn word_at(file: &Source, range: &Range<u64>, at: u64) -> Option<u64> {
 
 /// The start of the code, and the base of the data of functions, from the module's own data, which begin with
 /// the table's address. In position-independent programs these fields are zero in the file.
-fn module(file: &Source, layout: &Sections, table: u64) -> Option<(u64, u64)> {
+fn module(file: &Source, layout: &Sections, table: u64, format: &Format) -> Option<(u64, u64)> {
     let code = layout.named(".text")?.1;
     // A section of its own since Go 1.26.
     for section in [".go.module", ".noptrdata", ".data"] {
@@ -367,7 +397,7 @@ fn module(file: &Source, layout: &Sections, table: u64) -> Option<(u64, u64)> {
         })?;
         let found = places.into_iter().find_map(|at| {
             let of = |field: u64| word_at(file, &range, at.checked_add(field)?);
-            sound(layout, code, [MODULE_TEXT, MODULE_TEXT - 16, MODULE_GOFUNC].map(of))
+            sound(layout, code, [MODULE_TEXT, MODULE_TEXT - 16, format.gofunc].map(of))
         });
         if found.is_some() {
             return found;
@@ -377,7 +407,7 @@ fn module(file: &Source, layout: &Sections, table: u64) -> Option<(u64, u64)> {
 }
 
 /// The same for position-independent programs, from the relocations.
-fn relocated(file: &Source, layout: &Sections, table: u64) -> Option<(u64, u64)> {
+fn relocated(file: &Source, layout: &Sections, table: u64, format: &Format) -> Option<(u64, u64)> {
     let code = layout.named(".text")?.1;
     for section in [".rela", ".rela.dyn"] {
         let Some((range, _)) = layout.named(section) else { continue };
@@ -402,7 +432,7 @@ fn relocated(file: &Source, layout: &Sections, table: u64) -> Option<(u64, u64)>
                 places.push(place);
             }
         })?;
-        let fields = [MODULE_TEXT, MODULE_TEXT - 16, MODULE_GOFUNC];
+        let fields = [MODULE_TEXT, MODULE_TEXT - 16, format.gofunc];
         let mut values = vec![[None; 3]; places.len()];
         each(&mut |place, value| {
             for (of, at) in values.iter_mut().zip(&places) {
@@ -477,6 +507,14 @@ func main() {
 
     /// Programs built with the options that move the tables; `None` without Go.
     fn built(dir: &Path) -> Option<Vec<PathBuf>> {
+        let programs = built_by("go", dir)?;
+        // Debian 12's own, whose table is of the older format.
+        let older = built_by("/usr/lib/go-1.19/bin/go", &dir.join("older"));
+        Some(programs.into_iter().chain(older.unwrap_or_default()).collect())
+    }
+
+    fn built_by(go: &str, dir: &Path) -> Option<Vec<PathBuf>> {
+        std::fs::create_dir_all(dir).unwrap();
         std::fs::write(dir.join("main.go"), SOURCE).unwrap();
         let ways: [(&str, &[&str]); 4] = [
             ("plain", &[]),
@@ -487,7 +525,7 @@ func main() {
         let mut programs = Vec::new();
         for (name, how) in ways {
             let program = dir.join(name);
-            let done = Command::new("go")
+            let done = Command::new(go)
                 .arg("build")
                 .args(how)
                 .args(["-o".as_ref(), program.as_os_str(), "main.go".as_ref()])
@@ -500,6 +538,75 @@ func main() {
             programs.push(program);
         }
         Some(programs)
+    }
+
+    /// A program of Go 1.18 or 1.19 with one function of 16 bytes, at whose places 8 to 15 another is inlined.
+    fn older() -> Vec<u8> {
+        let words = |words: &[u32]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
+        let longs = |longs: &[u64]| longs.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
+        let (code, table, calls, data) = (0x40_1000u64, 0x41_0000u64, 0x42_0000u64, 0x43_0000u64);
+        let (names, steps) = (b"\0main.outer\0main.inner\0\0".to_vec(), vec![0u8, 0, 8, 2, 8, 0, 0, 0]);
+        // The step table at 1: nothing for 8 bytes, call 0 for 8.
+        let after = 72 + names.len() as u64;
+        let places = [1, 0, code, 72, after, after, after, after + steps.len() as u64];
+        let function = words(&[0, 1, 0, 0, 0, 0, 0, 3, 0, 4 << 24, 0, 0, 1, 0, 0, 0, 0]);
+        let index = [words(&[0, 16, 16, 0]), function].concat();
+        let magic = vec![0xf0, 0xff, 0xff, 0xff, 0, 0, 1, 8];
+        let lines = [magic, longs(&places), names, steps, index].concat();
+        let tree = words(&[0, 0, 0, 12, 0]);
+        let mut module = vec![0; 400];
+        for (place, value) in [(0, table), (160, code), (176, code), (304, calls)] {
+            module[place..place + 8].copy_from_slice(&longs(&[value]));
+        }
+        file_of(&[
+            (".text", code, vec![0x90; 16]),
+            (".gopclntab", table, lines),
+            (".go.func", calls, tree),
+            (".noptrdata", data, module),
+        ])
+    }
+
+    /// An ELF file of these sections, with their addresses.
+    fn file_of(sections: &[(&str, u64, Vec<u8>)]) -> Vec<u8> {
+        let words = |words: &[u64]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
+        // The header, the contents, names of sections, and the table of sections, of which the first is empty.
+        let (mut bytes, mut names, mut heads) = (vec![0; 64], vec![0u8], vec![0; 64]);
+        let mut head = |kind: u32, name: u32, address: u64, at: usize, size: usize| {
+            heads.extend([name, kind].iter().flat_map(|w| w.to_le_bytes()));
+            heads.extend(words(&[0, address, at as u64, size as u64, 0, 1, 0]));
+        };
+        for (name, address, content) in sections {
+            head(1, names.len() as u32, *address, bytes.len(), content.len());
+            names.extend([name.as_bytes(), b"\0"].concat());
+            bytes.extend(content);
+            bytes.resize(bytes.len().next_multiple_of(8), 0);
+        }
+        head(3, 0, 0, bytes.len(), names.len());
+        bytes.extend(&names);
+        let mut start = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0\x01\0\0\0".to_vec();
+        start.extend(words(&[0, 0, bytes.len() as u64]));
+        let last = sections.len() as u16 + 1;
+        start.extend([0u16, 0, 64, 56, 0, 64, last + 1, last].iter().flat_map(|w| w.to_le_bytes()));
+        bytes[..start.len()].copy_from_slice(&start);
+        bytes.extend(heads);
+        bytes
+    }
+
+    #[test]
+    fn tables_of_go_1_18_and_1_19_have_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("older");
+        std::fs::write(&path, older()).unwrap();
+        let source = Source::open(&path).unwrap();
+        let go = Go::read(&source).expect("a table");
+        let name = |address: u64| {
+            let found = go.lookup(address)?;
+            Some([&found.inlined[..], &[found.name]].concat().join(" < "))
+        };
+        assert_eq!(name(0x40_1000).as_deref(), Some("main.outer"));
+        assert_eq!(name(0x40_1008).as_deref(), Some("main.inner < main.outer"));
+        assert_eq!(name(0x40_1010), None);
+        assert_eq!(go_functions(&source, &["main.outer"]), [Some(0x40_1000..0x40_1010)]);
     }
 
     #[test]

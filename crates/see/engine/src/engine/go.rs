@@ -17,7 +17,7 @@ const PARKS: &str = "runtime.semacquire1";
 /// No such function is longer.
 const LONGEST: u64 = 4096;
 
-/// Where waits begin and end in a Go program; nothing in what is none, or is stripped and of Go before 1.20.
+/// Where waits begin and end in a Go program; nothing in what is none, or is stripped and of Go before 1.18.
 ///
 /// # Errors
 /// The file cannot be read, or is damaged.

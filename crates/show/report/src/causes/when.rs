@@ -147,7 +147,7 @@ whens! {
     Bound = "bound" [threads, process, cpus, file] named "the process": "most of the time on run queues is of threads that may use some CPUs only by their own mask, while the others idled",
     BoundByGroup = "bound-by-group" [threads, process, cpus, file] named "the process": "the same by a cpuset",
     Neighbour = "neighbour" [process, why, remedy] named "the other program": "threads stood a twentieth of the capacity or more behind a program that goes first",
-    DelayedAck = "delayed-ack" [process, place, each] named "the process": "waits for TCP of 25 to 60 ms on average, and five delayed ACKs a second or more, 0.3 or more for each wait; no thread that answers several in turn is busy or asleep meanwhile",
+    DelayedAck = "delayed-ack" [process, place, each] named "the process": "waits for TCP of 25 to 60 ms on average (of 39 to 48 ms where threads wait for any of several descriptors, one for each delayed ACK), and five delayed ACKs a second or more, 0.3 or more for each wait; no thread that answers several in turn is busy or asleep meanwhile",
     FixedSleep = "fixed-sleep" [place, each, rate] named "the function": "a thread sleeps for a time five times a second or more, and another waits about as long each time",
     SleepBeforeAnswer = "sleep-before-answer" [place, each, rate, waiter] named "the function": "the same, and the thread that sleeps waits for messages in the same function, at least once for every two sleeps",
     RequestsInTurn = "requests-in-turn" [function, process, place, each, rate] named "the function": "one thread at a time waits half of the time or more, 20 times a second or more, in functions of client libraries that the entry names, and threads are on CPU for less than half of it",

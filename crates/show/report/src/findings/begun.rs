@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use ncpu_schema::{InterruptKind, Layer, Microstate, interrupts, threads};
+use ncpu_schema::{InterruptKind, Layer, Microstate, threads};
 
 use super::calls::{LIVES, MANY, short_processes};
 use super::claim::{Claim, Kind, Source};
@@ -96,7 +96,7 @@ fn large_forks(view: &View<'_>) -> Option<Claim> {
     let mut forking = Most::default();
     copying().for_each(|sample| forking.add(sample.process, sample.seconds));
     // Those that live on are known by their process's name, which the one that forks has as well.
-    let alive = forking.top().map_or(0, |(process, _)| processes_of(view, &process).saturating_sub(1));
+    let alive = forking.top().map_or(0, |(process, _)| view.processes(&process).saturating_sub(1));
     let forks = short.iter().map(|s| s.count).sum::<usize>().max(alive).max(1) as f64;
     if copies < LEAST * view.capacity() || copies < LARGE * forks {
         return None;
@@ -133,20 +133,6 @@ fn large_forks(view: &View<'_>) -> Option<Claim> {
     claim.key = format!("large forks {process}");
     claim.line("called in", place);
     Some(claim)
-}
-
-/// Processes of a name that were seen.
-fn processes_of(view: &View<'_>, process: &str) -> usize {
-    let Ok(Some(t)) = threads::Reader::open(view.context.recording) else { return 0 };
-    let of = t.rows().filter(|&row| t.process.get(row) == Some(process));
-    of.filter_map(|row| t.pid.get(row)).collect::<HashSet<_>>().len()
-}
-
-/// Interrupts of the CPUs' own timers.
-fn timer_interrupts(view: &View<'_>) -> f64 {
-    let Ok(Some(t)) = interrupts::Reader::open(view.context.recording) else { return 0.0 };
-    let of = t.rows().filter(|&row| t.kind.get(row) == Some(InterruptKind::Timer));
-    of.filter_map(|row| t.count.get(row)).sum::<u64>() as f64
 }
 
 /// Signals a second that are many.
@@ -255,7 +241,7 @@ fn signals(view: &View<'_>) -> Option<Claim> {
     }
     // Timers that send them interrupt as often.
     let timers = view.in_interrupts(InterruptKind::Timer).min(view.beside_stacks(Layer::Interrupts));
-    let part = (signals / timer_interrupts(view).max(1.0)).min(1.0);
+    let part = (signals / view.timer_interrupts().max(1.0)).min(1.0);
     // What sends signals otherwise raises no timers; then these are fewer.
     if part < 1.0 {
         claim.ask(Source::Layer(Layer::Interrupts), timers * part, "timers that send them");

@@ -170,7 +170,9 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
             continue;
         };
         let mut found = claim(view, process, call, taken, when, results);
-        if let (Some((count, slept)), true) = (super::waiting::sleeps_of(view, process), function.is_some()) {
+        // Each sample met another call, or nearly: sleeps that are fewer do not lie between calls.
+        let between = super::waiting::sleeps_of(view, process).filter(|(count, _)| *count >= samples as f64);
+        if let (Some((count, slept)), true) = (between, function.is_some()) {
             let each = crate::onion::evidence::length(slept / count);
             found.line("sleeps", format!("{each} between, {} times", super::numbers::grouped(count)));
         }

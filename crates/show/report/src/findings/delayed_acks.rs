@@ -17,13 +17,21 @@ use crate::onion::evidence::length;
 /// are busy.
 pub(super) const DELAYED_ACK: std::ops::Range<f64> = 0.025..0.060;
 
+/// The mean of waits that are for anything, of which it is not known that they are for TCP: with the kernel's tick, and no more.
+const TIMER: std::ops::Range<f64> = 0.039..0.048;
+
+/// The delayed ACKs for each of them.
+const EACH: std::ops::Range<f64> = 0.7..1.4;
+
 /// Waits for TCP of 40 ms on average, where the kernel sent 0.3 delayed ACKs or more for each.
 pub(super) fn claims(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     let acks = view.counted(Counter::DelayedAcks);
     let waits = slept.iter().filter(|s| {
         let tcp =
             s.in_kernel("tcp_recvmsg") || s.in_kernel("tcp_recvmsg_locked") || s.in_kernel("tcp_sendmsg");
-        tcp && DELAYED_ACK.contains(&s.each())
+        // A server that sends an answer in two writes waits for its client's next request.
+        let any = s.awaits_descriptors() && TIMER.contains(&s.each()) && EACH.contains(&(acks / s.count));
+        tcp && DELAYED_ACK.contains(&s.each()) || any
     });
     // Both ends wait for one ACK, and may do so in the same place. The one with the outer wait names the request.
     let top = waits.max_by(|a, b| {

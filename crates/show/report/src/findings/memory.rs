@@ -161,9 +161,9 @@ fn maps(view: &View<'_>, short_lived: &HashSet<String>) -> Vec<Claim> {
                 claim.ask(Source::Sample(at), sample.seconds, "faults and zeroing of fresh pages");
             }
         }
-        // Few calls may be for large pieces, once.
+        // Few calls may be for large pieces, once in each process.
         let called = calls.iter().map(|&at| &view.samples[at]).filter(|s| call_of(s).is_some());
-        if called.map(|s| s.samples).sum::<u64>() < CALLED {
+        if called.map(|s| s.samples).sum::<u64>() < CALLED * view.processes(process).max(1) as u64 {
             continue;
         }
         // Who maps once and uses the memory has faults alone.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ncpu_schema::{SampleClass, UserCause, user_causes};
+use ncpu_schema::{SampleClass, UserCause, user_causes, user_locks};
 
 use super::claim::{Claim, Kind, Source};
 use super::libraries::is_lock_function;
@@ -24,6 +24,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     for (at, sample) in view.samples.iter().enumerate() {
         let part = match sample.class {
             SampleClass::UserSpin | SampleClass::Spin => 1.0,
+            SampleClass::WaitSpin if is_of_blas(&sample.user) => 1.0,
             SampleClass::User => {
                 sample.user.first().and_then(|leaf| busy.get(&(sample.thread, leaf))).copied().unwrap_or(0.0)
             }
@@ -33,8 +34,15 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
             of.entry(sample.process).or_default().push((at, sample.seconds * part));
         }
     }
+    // Threads of a library that only wait for work spin in any program that has none for them.
+    of.retain(|_, samples| samples.iter().any(|(at, _)| view.samples[*at].class != SampleClass::WaitSpin));
     of.retain(|_, samples| samples.iter().map(|(_, s)| s).sum::<f64>() >= LEAST * view.capacity());
     of.into_iter().map(|(process, samples)| claim(view, process, &samples)).collect()
+}
+
+/// Whether a function is of OpenBLAS's team of threads, on the stack of one of them or of the thread that calls it.
+fn is_of_blas(user: &[&str]) -> bool {
+    user.iter().any(|f| ["exec_blas", "exec_blas_async", "blas_thread_server"].contains(f))
 }
 
 /// By thread's name and function, the part of its samples that looked at memory until it changed.
@@ -59,16 +67,26 @@ fn busy<'a>(view: &View<'a>) -> HashMap<(&'a str, &'a str), f64> {
 
 fn claim(view: &View<'_>, process: &str, samples: &[(usize, f64)]) -> Claim {
     let (mut functions, mut places, mut in_locks) = (Most::default(), Most::default(), 0.0);
+    let in_blas: f64 =
+        samples.iter().filter(|(at, _)| is_of_blas(&view.samples[*at].user)).map(|(_, s)| s).sum();
     for &(at, seconds) in samples {
         let user = &view.samples[at].user;
+        // Of a team's own threads it is not known who called.
+        if user.contains(&"blas_thread_server") {
+            continue;
+        }
         let lock = user.first().is_some_and(|leaf| is_lock_function(leaf));
         in_locks += if lock { seconds } else { 0.0 };
         functions.add(&user.first().map_or_else(String::new, |leaf| short(leaf)), seconds);
         places.add(&Place::beyond(user, |frame| lock && is_lock_function(frame)).words(), seconds);
     }
     let all: f64 = samples.iter().map(|(_, s)| s).sum();
-    let function = functions.top().map_or(String::new(), |(f, _)| f);
+    let mut function = functions.top().map_or(String::new(), |(f, _)| f);
     let (words, place) = places.place(process);
+    // Which function of the team waits depends on the operation.
+    if in_blas > 0.5 * all {
+        function = "exec_blas".to_string();
+    }
     let when = if in_locks >= 0.5 * all { When::SpinLock } else { When::BusyWait };
     let mut claim = Claim::new(Kind::Lock, [when], format!("{function} {place}"))
         .with("process", process)
@@ -80,5 +98,22 @@ fn claim(view: &View<'_>, process: &str, samples: &[(usize, f64)]) -> Claim {
         claim.ask(Source::Sample(at), seconds, "spinning");
     }
     claim.line("spins in", words);
+    if let Some(waited) = waited_for_blas(view, process).filter(|_| in_blas > 0.5 * all) {
+        claim.line(
+            "meanwhile",
+            format!("threads waited {waited:.2} thread-s for OpenBLAS's lock: several call it at once"),
+        );
+    }
     claim
+}
+
+/// Thread-seconds in which threads of a process waited for their turn to use OpenBLAS's team.
+fn waited_for_blas(view: &View<'_>, process: &str) -> Option<f64> {
+    let t = user_locks::Reader::open(view.context.recording).ok()??;
+    let of = t.rows().filter(|&row| {
+        t.process.get(row) == Some(process)
+            && t.lock.get(row).is_some_and(|lock| lock.contains("level3_lock"))
+    });
+    let waited: f64 = of.filter_map(|row| t.block.get(row)).sum();
+    (waited >= WORKS * view.elapsed()).then_some(waited)
 }

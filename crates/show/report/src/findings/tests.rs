@@ -975,3 +975,89 @@ fn without_names_the_sentence_begins_with_the_program_that_works() {
         "{text}"
     );
 }
+
+#[test]
+fn sleeps_of_one_thread_do_not_cost_what_others_do() {
+    let sleep = "stamps;start_thread;keep;clock_nanosleep;__x64_sys_clock_nanosleep_[k];schedule_[k]";
+    let other = "stamps;start_thread;serve;epoll_wait;__x64_sys_epoll_wait_[k];schedule_[k]";
+    let of = |sleeps: f64| {
+        let mut tables = stacks(&[
+            ("switch", sleep, 50.0),
+            ("switch", other, 400.0),
+            ("switch", "stamps;start_thread;serve;exit_to_user_mode_loop_[k];schedule_[k]", 100.0),
+            ("syscall", "stamps;start_thread;serve;send;entry_SYSCALL_64_[k]", 300.0),
+            ("syscall", "stamps;start_thread;keep;clock_nanosleep;entry_SYSCALL_64_[k]", 10.0),
+        ]);
+        let threads: (&[&str], &[f64]) = (&["stamps", "stamps"], &[1.0, 100_000.0]);
+        tables.push(table("threads", &["process", "thread"], &["tid", "VCX"], &[threads]));
+        let sleeps: (&[&str], &[f64]) = (&["clock_nanosleep", "stamps"], &[sleeps, 8.0, 9.0, 1.0]);
+        tables.push(table(
+            "sleepers",
+            &["call", "process"],
+            &["count", "asked", "slept", "threads"],
+            &[sleeps],
+        ));
+        let all = Findings::of(&recording(0.0, tables)).unwrap();
+        let found = all.list.into_iter().chain(all.others).find(|found| found.id == "short-sleeps");
+        let parts = found.expect("it sleeps a thousand times a second").parts;
+        parts.iter().filter(|part| part.what == "switches").map(|part| part.seconds).sum::<f64>()
+    };
+    // Its own switches, and of 100 that are known for nobody the part of its sleeps: 60 and 150 samples.
+    let ratio = of(10_000.0) / of(100_000.0);
+    assert!((0.39..0.41).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn sleeps_that_are_fewer_than_calls_do_not_lie_between_them() {
+    let of = |sleeps: f64| {
+        let mut tables = stacks(&[
+            ("syscall", "stamps;main;list;getdents64;__x64_sys_getdents64_[k];iterate_dir_[k]", 500.0),
+            ("user", "stamps;main;list", 300.0),
+        ]);
+        let sleeps: (&[&str], &[f64]) = (&["clock_nanosleep", "stamps"], &[sleeps, 0.1, 0.1, 1.0]);
+        tables.push(table(
+            "sleepers",
+            &["call", "process"],
+            &["count", "asked", "slept", "threads"],
+            &[sleeps],
+        ));
+        let found = Findings::of(&recording(0.0, tables)).unwrap().list.swap_remove(0);
+        found.lines.iter().any(|line| line.label == "sleeps")
+    };
+    assert!(of(50_000.0));
+    assert!(!of(5.0));
+}
+
+#[test]
+fn memory_that_each_process_maps_once_is_not_mapped_again_and_again() {
+    let of = |processes: usize| {
+        let mut tables = stacks(&[
+            ("syscall", "stamps;main;free;munmap;do_syscall_64_[k];__x64_sys_munmap_[k]", 12.0),
+            ("fault", "stamps;main;fill;asm_exc_page_fault_[k];do_anonymous_page_[k]", 60.0),
+            ("user", "stamps;main;fill", 100.0),
+        ]);
+        let numbers: Vec<[f64; 3]> = (0..processes).map(|i| [7.0 + i as f64, 7.0 + i as f64, 9.0]).collect();
+        let rows: Vec<(&[&str], &[f64])> =
+            numbers.iter().map(|n| (&["stamps", "stamps"][..], &n[..])).collect();
+        tables.push(table("threads", &["process", "thread"], &["pid", "tid", "VCX"], &rows));
+        let all = Findings::of(&recording(0.0, tables)).unwrap();
+        all.list.iter().chain(&all.others).any(|found| found.id == "map-churn")
+    };
+    assert!(of(1));
+    assert!(!of(6));
+}
+
+#[test]
+fn a_server_whose_answers_wait_for_an_acknowledgement_waits_for_the_next_request() {
+    let poll = "main;serve;gets;poll;__x64_sys_poll_[k];do_sys_poll_[k]";
+    let of = |waits: f64, seconds: f64, acks: f64| {
+        let events: (&[&str], &[f64]) = (&["delayed ACKs"], &[acks]);
+        let tables =
+            vec![slept(&[("app", poll, seconds, waits)]), table("events", &["event"], &["count"], &[events])];
+        first(&recording(0.0, tables))
+    };
+    assert_eq!(of(220.0, 9.7, 225.0), "delayed-ack");
+    assert_ne!(of(220.0, 9.7, 20.0), "delayed-ack", "the kernel delayed few");
+    assert_ne!(of(220.0, 9.7, 900.0), "delayed-ack", "of other programs");
+    assert_ne!(of(280.0, 9.7, 280.0), "delayed-ack", "35 ms are none");
+}

@@ -200,6 +200,20 @@ impl<'a> View<'a> {
         self.switched.values().map(|s| s.voluntary + s.involuntary).sum()
     }
 
+    /// Interrupts of the CPUs' own timers.
+    pub fn timer_interrupts(&self) -> f64 {
+        let Ok(Some(t)) = interrupts::Reader::open(self.context.recording) else { return 0.0 };
+        let of = t.rows().filter(|&row| t.kind.get(row) == Some(InterruptKind::Timer));
+        of.filter_map(|row| t.count.get(row)).sum::<u64>() as f64
+    }
+
+    /// Processes of a name that were seen.
+    pub fn processes(&self, name: &str) -> usize {
+        let Ok(Some(t)) = threads::Reader::open(self.context.recording) else { return 0 };
+        let of = t.rows().filter(|&row| t.process.get(row) == Some(name));
+        of.filter_map(|row| t.pid.get(row)).collect::<HashSet<_>>().len()
+    }
+
     /// CPU-seconds of the samples of a process.
     pub fn on_cpu(&self, process: &str) -> f64 {
         self.samples.iter().filter(|s| s.process == process).map(|s| s.seconds).sum()

@@ -15,7 +15,7 @@ use super::loops::runs_callback;
 use super::messages;
 use super::numbers::{grouped, rate_words};
 use super::places::{Most, Place};
-use super::system_calls::{call_in, call_of};
+use super::system_calls::call_in;
 use super::user_locks::is_start;
 use super::view::{Slept, View, on_cpu};
 use crate::causes::When;
@@ -361,36 +361,64 @@ struct Wakeups<'a> {
     threads: u64,
 }
 
+/// Whether a function of the kernel is the interrupt of a CPU's timer.
+fn is_of_timers(function: &str) -> bool {
+    ["hrtimer_interrupt", "hrtimer_wakeup", "__hrtimer_run_queues", "local_apic_timer_interrupt"]
+        .contains(&function)
+        || function.ends_with("apic_timer_interrupt")
+        || function == "arch_timer_handler_virt"
+}
+
 /// Those that are frequent, with what they cost in all layers.
 fn frequent(view: &View<'_>, when: When, wakeups: &Wakeups<'_>) -> Option<Claim> {
     let Wakeups { call, process, count, each, took, threads } = *wakeups;
     if count < 500.0 * view.elapsed() {
         return None;
     }
+    // What the stack names no call for may be another thread's: a switch by which a running thread loses its CPU, an interrupt that
+    // strikes it. It is the wake-ups' by their part of all.
     let part = (count / view.switches().max(1.0)).min(1.0);
+    let of_timers = (count / view.timer_interrupts().max(1.0)).min(1.0);
+    let of_process = || view.samples.iter().enumerate().filter(|(_, s)| s.process == process);
+    let mine = |kernel: &[&str]| call_in(kernel) == Some(call);
+    // The way into the kernel is that of a call by the function that makes it.
+    let slept = || view.slept.iter().filter(|s| s.process == process && mine(&s.kernel));
+    let made_by: HashSet<&str> = (slept().filter_map(|s| s.user.first()))
+        .chain(of_process().filter(|(_, s)| mine(&s.kernel)).filter_map(|(_, s)| s.user.first()))
+        .copied()
+        .collect();
     let mut places = Most::default();
     let mut claim = Claim::new(Kind::Polling, [when], call);
-    for (at, sample) in view.samples.iter().enumerate().filter(|(_, s)| s.process == process) {
-        let what = match sample.layer() {
-            Layer::Calls if call_of(sample) == Some(call) || call_of(sample) == Some("entry") => {
-                "in the call"
+    for (at, sample) in of_process() {
+        let leaf = sample.user.first();
+        let (what, taken) = match (sample.layer(), call_in(&sample.kernel)) {
+            (Layer::Calls | Layer::KernelSpin, Some(of)) if of == call => ("in the call", 1.0),
+            (Layer::Calls, None) if leaf.is_some_and(|leaf| made_by.contains(leaf)) => ("in the call", 1.0),
+            (Layer::Switches, Some(of)) if of == call => ("switches", 1.0),
+            (Layer::Switches, None) => ("switches", part),
+            (Layer::Interrupts, _) if sample.kernel.iter().any(|f| is_of_timers(f)) => {
+                ("timers and wake-ups", of_timers)
             }
-            Layer::Switches => "switches",
-            Layer::Interrupts => "timers and wake-ups",
-            Layer::KernelSpin if call_of(sample) == Some(call) => "in the call",
+            (Layer::Interrupts, _) => ("timers and wake-ups", part),
             _ => continue,
         };
-        places.add(&Place::of(sample, call).words(), sample.seconds);
-        claim.ask(Source::Sample(at), sample.seconds, what);
+        places.add(&Place::of(sample, call).words(), sample.seconds * taken);
+        claim.ask(Source::Sample(at), sample.seconds * taken, what);
     }
     // Timers strike wherever the thread is; where it slept says more.
-    let mut sleeps = Most::default();
-    for s in view.slept.iter().filter(|s| s.process == process && call_in(&s.kernel) == Some(call)) {
+    let (mut sleeps, mut names) = (Most::default(), Most::default());
+    for s in slept() {
         sleeps.add(&Place::of_frames(&s.user, call).words(), s.count);
+        names.add(group(s.thread), s.count);
     }
     let places = if sleeps.is_empty() { places } else { sleeps };
     wakes(view, &mut claim, part, "timers and wake-ups");
     let (place, function) = places.place(process);
+    // Where no function has a name, the thread may have one.
+    let function = match names.top() {
+        Some((thread, _)) if function == process => thread,
+        _ => function,
+    };
     let mut claim = claim
         .with("call", call)
         .with("process", process)

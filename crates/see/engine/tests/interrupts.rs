@@ -59,6 +59,26 @@ fn timers_of_ncpu_are_its_own_and_all_are_counted() {
     assert!(mine > 0.0 && mine <= seen.sum("cpu_time", "ncpu"), "{mine} s are ncpu's");
 }
 
+/// Interrupts come while softirqs run, begin and end: no time is counted twice, and none of one kind for another.
+#[test]
+fn kinds_are_no_more_than_all_interrupts() {
+    let Some(_one) = allowed() else { return };
+    if !cfg!(target_arch = "x86_64") {
+        return eprintln!("skipped: no tracepoints of vectors");
+    }
+    for _ in 0..3 {
+        let seen = observe(&part("packets"), |config| config.sample_hz = Some(997));
+        assert_eq!(seen.ended.status, 0);
+        let kinds = |of: &[&str]| of.iter().map(|kind| sum(&seen, kind, "seconds")).sum::<f64>();
+        let (hardirq, softirq) = (seen.sum("cpu_time", "hardirq"), seen.sum("cpu_time", "softirq"));
+        assert!(softirq > 0.01, "{softirq}");
+        let hard = kinds(&["timer", "reschedule", "call", "work", "device"]);
+        assert!(hard < 1.1 * hardirq + 0.01, "{hard} of {hardirq} s");
+        let soft = kinds(&["softirq"]);
+        assert!(soft < 1.1 * softirq + 0.01, "{soft} of {softirq} s");
+    }
+}
+
 #[test]
 fn shootdowns_that_arrive_are_as_many_as_the_kernel_counts() {
     let Some(_one) = allowed() else { return };
@@ -128,6 +148,34 @@ mod parts {
         let text = std::fs::read_to_string("/proc/interrupts").expect("interrupts");
         let line = text.lines().find_map(|line| line.trim_start().strip_prefix(name)).expect("the kind");
         line.split_whitespace().map_while(|word| word.parse::<f64>().ok()).sum()
+    }
+
+    /// Pairs of threads that send each other packets through this machine's own network.
+    #[test]
+    #[ignore = "a part played under observation"]
+    fn packets() {
+        use std::io::{Read, Write};
+        use std::net::{TcpListener, TcpStream};
+
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let (address, end) =
+            (listener.local_addr().expect("an address"), Instant::now() + Duration::from_secs(4));
+        let clients = (0..8).map(|_| {
+            let mut server = TcpStream::connect(address).expect("a connection");
+            let mut client = listener.accept().expect("a connection").0;
+            server.set_nodelay(true).and_then(|()| client.set_nodelay(true)).expect("options");
+            std::thread::spawn(move || {
+                let mut bytes = [0; 16];
+                while server.read_exact(&mut bytes).is_ok() && server.write_all(&bytes).is_ok() {}
+            });
+            std::thread::spawn(move || {
+                let mut bytes = [0; 16];
+                while Instant::now() < end {
+                    client.write_all(&bytes).and_then(|()| client.read_exact(&mut bytes)).expect("an answer");
+                }
+            })
+        });
+        clients.collect::<Vec<_>>().into_iter().for_each(|client| client.join().expect("its end"));
     }
 
     #[test]

@@ -508,7 +508,7 @@ func main() {
     /// Programs built with the options that move the tables; `None` without Go.
     fn built(dir: &Path) -> Option<Vec<PathBuf>> {
         let programs = built_by("go", dir)?;
-        // Debian 12's own, whose table is of the older format.
+        // Go 1.19 of Debian 12 writes the older format.
         let older = built_by("/usr/lib/go-1.19/bin/go", &dir.join("older"));
         Some(programs.into_iter().chain(older.unwrap_or_default()).collect())
     }
@@ -540,7 +540,7 @@ func main() {
         Some(programs)
     }
 
-    /// A program of Go 1.18 or 1.19 with one function of 16 bytes, at whose places 8 to 15 another is inlined.
+    /// A program of Go 1.18 or 1.19 with one function of 16 bytes; another function is inlined into bytes 8 to 15.
     fn older() -> Vec<u8> {
         let words = |words: &[u32]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
         let longs = |longs: &[u64]| longs.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();

@@ -106,6 +106,8 @@ static __always_inline void irq_enter(__u32 where, bool timer, __u32 kind)
 	}
 	charge(s, now - entering);
 	s->depth = d + 1;
+	/* An interrupt may come while a softirq begins: it must not write this level after it was begun. */
+	barrier();
 	if (d >= IRQ_NEST) {
 		s->drop_nest++;
 		return;
@@ -129,6 +131,15 @@ int hardirq_in(void *ctx)
 	irq_enter(AT_HARDIRQ, false, vector == RESCHEDULE_VECTOR ? IRQ_RESCHEDULE :
 		  vector == CALL_FUNCTION_VECTOR || vector == CALL_FUNCTION_SINGLE_VECTOR ? IRQ_CALL : IRQ_WORK);
 	return 0;
+}
+
+/*
+ * Adds the time of an interrupt. ncpu's own part is moved to another state for several interrupts at once, so the time of that one
+ * may be negative.
+ */
+static __always_inline void add_signed(__u64 *sum, __s64 ns)
+{
+	*sum = ns < 0 && *sum < (__u64)-ns ? 0 : *sum + ns;
 }
 
 /* The row of a device's interrupt, in this CPU's slot: one of four. */
@@ -244,23 +255,29 @@ static __always_inline void irq_exit(void)
 		return;
 	__u64 now = bpf_ktime_get_ns();
 	charge(s, now);
-	__u32 level = --s->depth;
-	if (level >= IRQ_NEST)
-		return;
-	__u32 where = s->irq[MASK(level, 3)];
-	__u32 kind = where == AT_TLB ? IRQ_TLB : s->kind[MASK(level, 3)];
-	struct irq_row *row = &s->irqs[MASK(kind, 31)];
+	__u32 level = s->depth - 1;
+	__u32 where = s->irq[MASK(level, 3)], kind = s->kind[MASK(level, 3)];
+	__u64 entering = s->entering[MASK(level, 3)];
 	/* What nested in it lies in states of its own; what was moved to another is not its time either. */
 	__s64 ns = s->at[MASK(where, 7)] - s->at_entry[MASK(level, 3)];
-	ns &= ~(ns >> 63);
-	row->entry_ns += s->entering[MASK(level, 3)];
+
+	/* An interrupt may come at a softirq's end. It writes this level once the level is free, so all of it is read before. */
+	barrier();
+	s->depth = level;
+	if (level >= IRQ_NEST)
+		return;
+	if (where == AT_TLB)
+		kind = IRQ_TLB;
+	struct irq_row *row = &s->irqs[MASK(kind, 31)];
+	row->entry_ns += entering;
 	if (where == AT_NCPU) {
 		row->own++;
-		row->own_ns += ns;
+		add_signed(&row->own_ns, ns);
 	} else {
 		row->count++;
-		row->ns += ns;
+		add_signed(&row->ns, ns);
 	}
+	ns &= ~(ns >> 63);
 	if (cfg_tenants && where == AT_SOFTIRQ && s->base == AT_TARGET && of_network(kind - IRQ_SOFT)) {
 		__u64 lost = ns + s->raised_ns;
 

@@ -1059,5 +1059,5 @@ fn a_server_whose_answers_wait_for_an_acknowledgement_waits_for_the_next_request
     assert_eq!(of(220.0, 9.7, 225.0), "delayed-ack");
     assert_ne!(of(220.0, 9.7, 20.0), "delayed-ack", "the kernel delayed few");
     assert_ne!(of(220.0, 9.7, 900.0), "delayed-ack", "of other programs");
-    assert_ne!(of(280.0, 9.7, 280.0), "delayed-ack", "35 ms are none");
+    assert_ne!(of(280.0, 9.7, 280.0), "delayed-ack", "35 ms are too short");
 }

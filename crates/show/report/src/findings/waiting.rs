@@ -375,8 +375,8 @@ fn frequent(view: &View<'_>, when: When, wakeups: &Wakeups<'_>) -> Option<Claim>
     if count < 500.0 * view.elapsed() {
         return None;
     }
-    // What the stack names no call for may be another thread's: a switch by which a running thread loses its CPU, an interrupt that
-    // strikes it. It is the wake-ups' by their part of all.
+    // A stack without a call may be another thread's: a switch by which a running thread loses its CPU, an interrupt that strikes it.
+    // The wake-ups have their part of these.
     let part = (count / view.switches().max(1.0)).min(1.0);
     let of_timers = (count / view.timer_interrupts().max(1.0)).min(1.0);
     let of_process = || view.samples.iter().enumerate().filter(|(_, s)| s.process == process);

@@ -175,7 +175,8 @@ fn claim(view: &View<'_>, seen: &[Seen<'_>]) -> Option<Claim> {
 
 /// Goroutines that wait for time to pass in a function that limits how much is done, by its name: most of their kind, while CPUs idle.
 fn timed(view: &View<'_>, seen: &[Seen<'_>]) -> Option<Claim> {
-    if view.idle() < IDLE * view.capacity() {
+    // Other programs may use the CPUs that would idle.
+    if view.idle() + view.seconds(Layer::Others) < IDLE * view.capacity() {
         return None;
     }
     let covered = covered(seen);

@@ -255,7 +255,13 @@ pub(super) fn keeps_house(frame: &str) -> bool {
 
 /// Whether a function is of a library by which threads wait.
 pub(super) fn waits(frame: &str) -> bool {
-    const PATHS: [&str; 23] = [
+    const PATHS: [&str; 29] = [
+        "std::sync::mpmc::",
+        "std::sync::mpsc::",
+        "std::thread::park",
+        "std::thread::thread::Thread>::park",
+        "std::thread::Thread>::park",
+        "crossbeam_channel::",
         "std::sync::condvar",
         "std::sync::poison::condvar",
         "std::sync::nonpoison::condvar",

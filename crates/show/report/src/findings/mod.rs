@@ -51,6 +51,7 @@ mod scans;
 mod serial;
 mod shared_lines;
 mod short_lived;
+mod skewed;
 mod slow_instructions;
 mod small_tasks;
 mod sorts;
@@ -94,7 +95,7 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 39] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 40] = [
     tracers::claims,
     pools::claims,
     begun::claims,
@@ -134,6 +135,7 @@ const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 39] = [
     safepoints::claims,
     tasks_awaited::claims,
     queued_holders::claims,
+    skewed::claims,
 ];
 
 /// Stacks that are kept of a cause.
@@ -159,6 +161,12 @@ const OF_LOCKS: u8 = 60;
 /// then, of that of the observation.
 const BESIDE: f64 = 0.1;
 const WAITED: f64 = 0.4;
+
+/// The part of capacity that other programs have from which CPUs hardly idle for a lock; the part of threads' time on CPU and in the
+/// lock that it is waited for then, and the part of the observation, from which it holds them up.
+const CROWDED: f64 = 0.3;
+const HELD_UP: f64 = 0.2;
+const BRIEF: f64 = 0.1;
 
 /// The same where the program itself keeps the CPUs busy: a thread may starve while all CPUs do useful work.
 const WAITED_BUSY: f64 = 0.3;
@@ -290,7 +298,8 @@ impl Findings {
             let given = ledger.give(&claim);
             all.extend(finding(&gains, claim, given, book));
         }
-        all.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        let weights = Weights::new(view);
+        all.sort_by(|a, b| weights.of(b).total_cmp(&weights.of(a)));
         // That a program runs one thread at a time says less than what that thread does.
         let more = |f: &Finding| f.id != "serial-thread" && f.share >= 2.0 * ADVISED;
         if all.first().is_some_and(|first| first.id == "serial-thread") && all.get(1).is_some_and(more) {
@@ -301,8 +310,8 @@ impl Findings {
             let particular = |f: &Finding| {
                 f.kind != Kind::Neighbour
                     && book.rank(&f.id) >= PARTICULAR
-                    && f.share >= ADVISED
-                    && 2.0 * f.seconds >= first.seconds
+                    && (f.share >= ADVISED || weights.holds_up(f))
+                    && 2.0 * weights.of(f) >= first.seconds
             };
             if let Some(at) = all.iter().position(particular) {
                 all[..=at].rotate_right(1);
@@ -315,9 +324,12 @@ impl Findings {
             all.swap(0, 1);
         }
         let (mut list, mut others): (Vec<Finding>, Vec<Finding>) =
-            all.into_iter().partition(|f| f.share >= LISTED && f.seconds > f.error);
-        let is_large = |f: &Finding| f.share >= ADVISED && f.seconds > f.error;
+            all.into_iter().partition(|f| f.share >= LISTED && f.seconds > f.error || weights.holds_up(f));
+        let is_large = |f: &Finding| f.share >= ADVISED && f.seconds > f.error || weights.holds_up(f);
         list.iter_mut().filter(|f| !is_large(f)).for_each(|f| f.advice = None);
+        for found in list.iter_mut().filter(|f| f.share < ADVISED && weights.holds_up(f)) {
+            found.sentence = of_wait(found, book, view.elapsed(), "Other programs use the CPUs");
+        }
         if list.iter().all(|found| found.advice.is_none()) {
             // Where other programs use the CPUs that it leaves, or other threads of its own, a wait costs no capacity, and time
             // all the same.
@@ -334,7 +346,9 @@ impl Findings {
             let counts = |found: &Finding| match found.kind {
                 Kind::Lock | Kind::KernelLock => beside || busy,
                 Kind::Device => beside && held(found),
-                Kind::Pool | Kind::Polling | Kind::Peer | Kind::Binding | Kind::SerialCode => beside,
+                Kind::Pool | Kind::Polling | Kind::Peer | Kind::Binding | Kind::Limit | Kind::SerialCode => {
+                    beside
+                }
                 _ => false,
             };
             let large = |found: &Finding| counts(found) && waited(found) >= least * view.elapsed();
@@ -350,25 +364,7 @@ impl Findings {
             if let Some(at) = most.map(|(at, _)| at) {
                 // It has its remedy, for the time that is waited.
                 let mut found = others.remove(at);
-                let bare = found.title.strip_prefix("lock ").filter(|rest| !rest.starts_with("of "));
-                let name = bare.unwrap_or(&found.title);
-                let what = if found.kind == Kind::Lock { "one lock: " } else { "" };
-                let (time, elapsed) = (figure(waited(&found)), view.elapsed());
-                // A sentence without the machine's share holds for time as well.
-                let of_time = |entry: &&causes::Cause| {
-                    entry.id == found.id && entry.sentence.as_ref().is_some_and(|s| !s.contains("{share}"))
-                };
-                found.sentence = match found.kind {
-                    _ if book.list().iter().any(|entry| of_time(&entry)) => {
-                        format!("{} {meanwhile} meanwhile.", found.sentence)
-                    }
-                    Kind::Binding => format!(
-                        "{name} wait {time} thread-seconds in {elapsed:.1} s behind one another. {meanwhile} meanwhile."
-                    ),
-                    _ => format!(
-                        "Threads wait {time} thread-seconds in {elapsed:.1} s for {what}{name}. {meanwhile} meanwhile."
-                    ),
-                };
+                found.sentence = of_wait(&found, book, view.elapsed(), meanwhile);
                 list.insert(0, found);
             }
         }
@@ -403,6 +399,59 @@ impl Findings {
             .collect();
         all.sort_by(|a, b| b.1.total_cmp(&a.1));
         all
+    }
+}
+
+/// The weights by which causes are sorted.
+struct Weights {
+    /// CPU-seconds of the program, where other programs have much of the capacity.
+    ran: Option<f64>,
+    elapsed: f64,
+}
+
+impl Weights {
+    fn new(view: &View<'_>) -> Weights {
+        let crowded =
+            view.seconds(Layer::Others) >= CROWDED * view.capacity() && !queued_holders::are_queued(view);
+        Weights { ran: crowded.then_some(view.context.running), elapsed: view.elapsed() }
+    }
+
+    /// CPU-seconds; where other programs have much of the capacity, of what holds threads up these and what they wait: no CPU idles for it
+    /// then.
+    fn of(&self, found: &Finding) -> f64 {
+        found.seconds + if self.holds_up(found) { found.waited.unwrap_or(0.0) } else { 0.0 }
+    }
+
+    /// Whether threads wait for a lock, or for another thread, for a part of their lives that matters, while other programs use the CPUs.
+    /// Their time on run queues is not counted, and holders of locks may not have stood there for most of the wait.
+    fn holds_up(&self, found: &Finding) -> bool {
+        let (Some(ran), Some(waited)) = (self.ran, found.waited) else { return false };
+        matches!(found.kind, Kind::Lock | Kind::KernelLock | Kind::SerialCode)
+            && waited >= HELD_UP * (ran + waited)
+            && waited >= BRIEF * self.elapsed
+    }
+}
+
+/// The sentence of a cause that costs time and no capacity.
+fn of_wait(found: &Finding, book: &Causes, elapsed: f64, meanwhile: &str) -> String {
+    let bare = found.title.strip_prefix("lock ").filter(|rest| !rest.starts_with("of "));
+    let name = bare.unwrap_or(&found.title);
+    let what = if found.kind == Kind::Lock { "one lock: " } else { "" };
+    let time = figure(found.waited.unwrap_or(0.0));
+    // A sentence without the machine's share holds for time as well.
+    let of_time = |entry: &&causes::Cause| {
+        entry.id == found.id && entry.sentence.as_ref().is_some_and(|s| !s.contains("{share}"))
+    };
+    match found.kind {
+        _ if book.list().iter().any(|entry| of_time(&entry)) => {
+            format!("{} {meanwhile} meanwhile.", found.sentence)
+        }
+        Kind::Binding => format!(
+            "{name} wait {time} thread-seconds in {elapsed:.1} s behind one another. {meanwhile} meanwhile."
+        ),
+        _ => format!(
+            "Threads wait {time} thread-seconds in {elapsed:.1} s for {what}{name}. {meanwhile} meanwhile."
+        ),
     }
 }
 

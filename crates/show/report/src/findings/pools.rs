@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use ncpu_schema::{IdleReason, Layer, settings, threads};
 
+use super::asleep::keeps_house;
 use super::claim::{Claim, Kind, Source};
 use super::libraries::{is_java_sleep, waits};
 use super::names::short;
@@ -20,6 +21,9 @@ const NEVER: f64 = 0.2;
 
 /// The part of their time in which they must be seen at work; they may stand on run queues besides.
 const WORKS: f64 = 0.25;
+
+/// The part of such work that has to be on stacks which do not break off.
+const SEEN: f64 = 0.1;
 
 /// The part of their work that threads wait in, where it is waiting.
 const MOSTLY: f64 = 0.6;
@@ -41,12 +45,14 @@ enum Size {
     Known(u64),
     /// They have a name of their own.
     ByName,
-    /// Those that wait for work and those at work, together; what they work on has to be waiting, since such as compute take turns
-    /// for a lock of their runtime.
-    ByTime,
+    /// Those that wait for work and those at work, together. Where such as compute take turns for a lock of their runtime, what they
+    /// work on has to be waiting; else there have to be fewer of them than CPUs.
+    ByTime {
+        turns: bool,
+    },
 }
 
-const POOLS: [Pool; 3] = [
+const POOLS: [Pool; 4] = [
     Pool {
         name: "libuv's pool",
         worker: |_, user| {
@@ -69,7 +75,14 @@ const POOLS: [Pool; 3] = [
         worker: |_, user| user.iter().any(|f| f.starts_with("_worker (thread.py:")),
         idle: "_queue_SimpleQueue_get",
         setting: None,
-        size: Size::ByTime,
+        size: Size::ByTime { turns: true },
+    },
+    Pool {
+        name: "Java's ThreadPoolExecutor",
+        worker: |_, user| user.contains(&"java.util.concurrent.ThreadPoolExecutor.runWorker"),
+        idle: "java.util.concurrent.ThreadPoolExecutor.getTask",
+        setting: None,
+        size: Size::ByTime { turns: false },
     },
 ];
 
@@ -157,6 +170,9 @@ fn full(view: &View<'_>, slept: &[Slept<'_>], pool: &Pool) -> Option<Claim> {
         functions.add(&innermost(&s.user), s.seconds);
     }
     let process = processes.top()?.0;
+    // A stack that breaks off has no known thread: the pool may have it, if the pool's threads never wait for work.
+    let broken = view.samples.iter().filter(|s| s.process == process && is_broken(&s.user));
+    let unknown: f64 = broken.map(|s| s.seconds).sum();
     let without: f64 = slept
         .iter()
         .filter(|s| s.process == process && (pool.worker)(s.thread, &s.user) && s.user.contains(&pool.idle))
@@ -165,29 +181,37 @@ fn full(view: &View<'_>, slept: &[Slept<'_>], pool: &Pool) -> Option<Claim> {
         (Some(size), _) => size as f64,
         (None, Size::Known(size)) => *size as f64,
         (None, Size::ByName) => named(view, &process, pool) as f64,
-        (None, Size::ByTime) if waiting < MOSTLY * busy => return None,
-        (None, Size::ByTime) => ((busy + without) / view.elapsed()).round(),
+        (None, Size::ByTime { turns: true }) if waiting < MOSTLY * busy => return None,
+        (None, Size::ByTime { .. }) => ((busy + without) / view.elapsed()).round(),
     };
+    let computes = matches!(pool.size, Size::ByTime { turns: false }) && waiting < MOSTLY * busy;
+    if computes && size >= view.context.cpus as f64 {
+        return None;
+    }
     if size < 1.0 || without >= NEVER * size * view.elapsed() {
         return None;
     }
-    if matches!(pool.size, Size::ByTime) && asks_often(slept, &process, pool) {
+    if matches!(pool.size, Size::ByTime { .. }) && asks_often(slept, &process, pool) {
         return None;
     }
     // A wait for work that has not ended yet may be in no stack: they must be seen at work.
-    if busy < WORKS * size * view.elapsed() {
+    if busy + unknown < WORKS * size * view.elapsed() || busy < SEEN * (busy + unknown) {
         return None;
     }
     let place = functions.top().map_or_else(|| process.clone(), |(f, _)| f);
     let mut claim = Claim::new(Kind::Pool, [When::FullPool], pool.name)
         .with("pool", pool.name)
-        .with("process", process)
+        .with("process", process.clone())
         .with("place", place.clone())
         .with("size", format!("{size} thread{}", if size == 1.0 { "" } else { "s" }));
     claim.key = format!("full {}", pool.name);
     claim.waited = Some(waiting).filter(|waiting| *waiting >= MOSTLY * busy);
     let own = 1.0 - beside(view, pool);
     idle(view, &mut claim, own, "CPUs idle while it is full");
+    if claim.waited.is_none() && size < view.context.cpus as f64 {
+        // Other programs may have the CPUs that would idle: more threads get more of them, up to one for each CPU.
+        claim.waited = awaited(view, &process, pool);
+    }
     if claim.waited.is_none() && claim.asked() < IDLE * view.capacity() {
         return None;
     }
@@ -200,6 +224,25 @@ fn full(view: &View<'_>, slept: &[Slept<'_>], pool: &Pool) -> Option<Claim> {
     claim.line("works in", place);
     claim.line("waits", format!("{without:.2} thread-s of {:.2} for work", size * view.elapsed()));
     Some(claim)
+}
+
+/// Whether a stack breaks off before the function its thread began with.
+fn is_broken(user: &[&str]) -> bool {
+    user.last().is_some_and(|outermost| outermost.starts_with("[forgotten") || *outermost == "[unknown]")
+}
+
+/// How long the process waits for a pool that always has work; `None` where threads of the process that are not the pool's run much
+/// meanwhile.
+fn awaited(view: &View<'_>, process: &str, pool: &Pool) -> Option<f64> {
+    let beside = |s: &&Slept<'_>| {
+        s.process == process && !(pool.worker)(s.thread, &s.user) && s.wait != "run queue" && !keeps_house(s)
+    };
+    let waited = view.slept.iter().filter(beside).map(|s| s.seconds).sum::<f64>().min(view.elapsed());
+    let own = view
+        .samples
+        .iter()
+        .filter(|s| s.process == process && !(pool.worker)(s.thread, &s.user) && !is_broken(&s.user));
+    (own.map(|s| s.seconds).sum::<f64>() < (1.0 - MOSTLY) * waited).then_some(waited)
 }
 
 /// Waits for work, for each wait within it, from which the queue of a pool is mostly empty.

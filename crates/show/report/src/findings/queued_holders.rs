@@ -27,8 +27,17 @@ struct Sum<'a> {
     holder: (f64, &'a str),
 }
 
-pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
-    let Ok(Some(t)) = thread_time::Reader::open(view.context.recording) else { return Vec::new() };
+/// Whether holders of locks stood on run queues for most of what is known of the waits: the locks would hold hardly anybody up otherwise.
+pub(super) fn are_queued(view: &View<'_>) -> bool {
+    let all = sums(view);
+    let of = |part: fn(&Sum<'_>) -> f64| all.values().map(part).sum::<f64>();
+    let queued = of(|sum| sum.queued);
+    queued > 0.0 && queued >= QUEUED * of(|sum| sum.held)
+}
+
+/// Waits by process and lock.
+fn sums<'a>(view: &View<'a>) -> BTreeMap<(&'a str, &'a str), Sum<'a>> {
+    let Ok(Some(t)) = thread_time::Reader::open(view.context.recording) else { return BTreeMap::new() };
     let mut of: BTreeMap<(&str, &str), Sum<'_>> = BTreeMap::new();
     for row in t.rows().filter(|&row| t.doing.get(row) == Some(Activity::Lock)) {
         let (Some(process), Some(lock)) = (t.process.get(row), t.what.get(row)) else { continue };
@@ -44,12 +53,17 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
             sum.holder = (held, t.holder.get(row).unwrap_or(""));
         }
     }
+    of
+}
+
+pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let stands = |sum: &Sum<'_>| {
         sum.seconds >= LEAST * view.elapsed()
             && sum.held >= KNOWN * sum.seconds
             && sum.queued >= QUEUED * sum.held
     };
-    of.into_iter()
+    sums(view)
+        .into_iter()
         .filter(|(_, sum)| stands(sum))
         .map(|((process, lock), sum)| claim(view, process, lock, &sum))
         .collect()

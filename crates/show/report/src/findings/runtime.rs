@@ -51,6 +51,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     claims.extend(filled(view));
     claims.extend(grown(view));
     claims.extend(functions(view, When::Function, |sample| &sample.user));
+    claims.extend(functions(view, When::NextOfMany, step));
     // Its page faults are a matter of fresh memory.
     claims.extend(functions(view, When::BulkMemory, |sample| match sample.class {
         SampleClass::User => &sample.user[..1.min(sample.user.len())],
@@ -473,6 +474,14 @@ fn asked_for_in(view: &View<'_>, function: &str) -> Most {
 /// The part of a program's time on CPU that functions of an entry have at least.
 pub(super) fn least_of_process(view: &View<'_>, entry: &str) -> f64 {
     if view.context.causes.rank(entry) >= PARTICULAR { KNOWN_PARTICULAR } else { KNOWN }
+}
+
+/// The step of an iterator that Python code asks for by next(), and not in a loop.
+fn step<'s, 'a>(sample: &'s Sampled<'a>) -> &'s [&'a str] {
+    match sample.user.iter().position(|frame| *frame == "builtin_next") {
+        Some(at @ 1..) => &sample.user[at - 1..at],
+        _ => &[],
+    }
 }
 
 /// Whether a function is of C++'s or Rust's standard library.

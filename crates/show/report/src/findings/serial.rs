@@ -41,7 +41,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
         if !row.runs()
             || row.share < NAMED
             || view.busy_workers(&row.process, WORKS) < 2
-            || !runs_alone(view, &row)
+            || !(runs_alone(view, &row) || is_between_regions(view, &row))
             || is_of_team(view, &row)
         {
             continue;
@@ -118,6 +118,13 @@ fn is_of_team(view: &View<'_>, row: &Charged) -> bool {
         true => teams::is_mostly_in_library(view, &row.process),
         false => row.code.split(" <- ").any(teams::is_region),
     }
+}
+
+/// Whether the code is between the parallel regions of a team of OpenMP: its other threads have nothing to do then, whether they sleep,
+/// spin, or other programs have their CPUs.
+fn is_between_regions(view: &View<'_>, row: &Charged) -> bool {
+    let mut of_process = view.samples.iter().filter(|s| s.process == row.process);
+    !row.wanders() && of_process.any(|s| s.user.iter().any(|f| teams::is_region(f)))
 }
 
 /// Whether code runs alone for most of the time that it runs.

@@ -785,6 +785,79 @@ fn a_pool_has_nothing_to_do_while_another_thread_runs_alone() {
 }
 
 #[test]
+fn code_between_parallel_regions_is_serial_whoever_has_the_cpus_beside_it() {
+    let of = |region: &str| {
+        let region = format!("stamps;start_thread;{region};compute");
+        let mut tables = stacks(&[("user", "stamps;main;prepare", 700.0), ("user", &region, 500.0)]);
+        let text: &[&str] = &["serial", "stamps", "stamps", "running", "prepare", "stamps;main;prepare"];
+        let columns = ["reason", "process", "thread", "doing", "code", "stack"];
+        tables.push(table("critical_path", &columns, &["idle", "seconds"], &[(text, &[0.5, 0.5])]));
+        let busy: [(&[&str], &[f64]); 2] =
+            [(&["stamps", "stamps"], &[1.0, 7.0]), (&["stamps", "stamps"], &[2.0, 5.0])];
+        tables.push(table("threads", &["process", "thread"], &["tid", "CPU"], &busy));
+        let recording = observed(6.0, 3.0, tables);
+        first(&recording.with(table("idle_time", &[], &["t", "serial"], &[(&[], &[10.0, 2.0])])))
+    };
+    assert_eq!(of("main._omp_fn.0"), "serial-function");
+    assert_eq!(of("work"), "", "it may run beside other threads");
+}
+
+#[test]
+fn a_pool_that_is_always_full_holds_up_where_others_have_the_cpus() {
+    let of = |threads: f64, idle: f64| {
+        let of = [
+            ("on-cpu", "stamps;start_thread;worker;node::ThreadPoolWork;hash", 100.0, 0.0),
+            // Code without unwinding rules.
+            ("on-cpu", "stamps;[forgotten];sha512_block", 700.0, 0.0),
+            ("off-cpu", "asleep;stamps;uv__io_poll;epoll_pwait;__x64_sys_epoll_pwait_[k]", 50.0, 9.5),
+            ("off-cpu", "asleep;stamps;start_thread;worker;uv_cond_wait;__x64_sys_futex_[k]", 50.0, idle),
+        ];
+        let words = of.map(|(kind, stack, ..)| [kind, "target", "user", "stamps", "stamps", "asleep", stack]);
+        let numbers = of.map(|(.., samples, seconds)| [samples, seconds]);
+        let rows: Vec<(&[&str], &[f64])> =
+            words.iter().zip(&numbers).map(|(words, numbers)| (&words[..], &numbers[..])).collect();
+        let columns = ["kind", "at", "class", "process", "thread", "wait", "stack"];
+        let mut tables = vec![table("stacks", &columns, &["samples", "seconds"], &rows)];
+        tables
+            .extend(stacks(&[("user", "stamps;main", 800.0)]).into_iter().filter(|t| t.name() == "samples"));
+        let setting: &[&str] = &["stamps", "UV_THREADPOOL_SIZE"];
+        tables.push(table(
+            "settings",
+            &["process", "name"],
+            &["pid", "value"],
+            &[(setting, &[7.0, threads])],
+        ));
+        first(&observed(4.0, 6.0, tables))
+    };
+    assert_eq!(of(1.0, 0.1), "libuv-pool");
+    assert_eq!(of(1.0, 6.0), "", "it waits for work");
+    assert_eq!(of(4.0, 0.1), "", "more threads have no more CPUs");
+}
+
+#[test]
+fn a_lock_that_holds_threads_up_goes_first_where_others_have_the_cpus() {
+    let of = |others: f64, waited: f64, queued: f64| {
+        let mut tables = stacks(&[
+            ("user", "stamps;start_thread;handle;stamp;__strftime_l", 600.0),
+            ("user", "stamps;start_thread;handle;insert", 200.0),
+        ]);
+        tables.push(lock(1000.0, waited));
+        let waits: [(&[&str], &[f64]); 1] =
+            [(&["stamps", "user lock", "table_lock", "a run queue"], &[waited, 1000.0, waited, queued])];
+        let words = ["process", "doing", "what", "holder_in"];
+        tables.push(table("thread_time", &words, &["seconds", "waits", "held", "held_asleep"], &waits));
+        let list = Findings::of(&observed(4.0, others, tables)).unwrap().list;
+        list.into_iter().map(|found| (found.id, found.sentence)).collect::<Vec<_>>()
+    };
+    let found = of(6.0, 5.0, 0.5);
+    assert_eq!((&*found[0].0, &*found[1].0), ("contended-lock", "functions-of-libraries"));
+    assert!(found[0].1.starts_with("Threads wait 5.00 thread-seconds"), "{}", found[0].1);
+    assert_eq!(of(6.0, 0.9, 0.0).len(), 1, "a tenth of the threads' lives");
+    assert_eq!(of(6.0, 5.0, 4.0)[0].0, "functions-of-libraries", "its holders waited for a CPU");
+    assert_eq!(of(0.0, 5.0, 0.5)[0].0, "functions-of-libraries", "CPUs idled, and not for the lock");
+}
+
+#[test]
 fn a_lock_goes_before_a_function_of_a_library_that_takes_up_to_twice_as_much() {
     let of = |locked: f64| {
         let wait = "stamps;start_thread;handle;insert;pthread_mutex_lock;__lll_lock_wait;do_syscall_64_[k];__x64_sys_futex_[k]";

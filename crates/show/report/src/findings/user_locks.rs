@@ -384,18 +384,84 @@ pub(super) fn held<'a>(view: &View<'a>) -> Held<'a> {
 
 /// Whether most of the waiting is of threads that were woken by a condition and take its mutex again.
 fn is_taken_again(lock: &Waited<'_>) -> bool {
+    lock.held && taken_again(lock) > 0.5 * lock.block
+}
+
+/// Thread-seconds of such waiting.
+fn taken_again(lock: &Waited<'_>) -> f64 {
     let again = |stack: &[&str]| {
         stack.iter().any(|f| {
             ["pthread_mutex_cond_lock", "pthread_cond_"].iter().any(|start| c_name(f).starts_with(start))
         })
     };
-    let of: f64 = lock.stacks.iter().filter(|(stack, _)| again(stack)).map(|(_, s)| s).sum();
-    lock.held && of > 0.5 * lock.block
+    lock.stacks.iter().filter(|(stack, _)| again(stack)).map(|(_, s)| s).sum()
+}
+
+/// Threads that wait for one condition from which waking them all is a herd, for each CPU and at all; and waits a second.
+const HERD_OF_CPU: f64 = 2.0;
+const HERD: f64 = 8.0;
+const HERD_WAKES: f64 = 2000.0;
+
+/// Samples in calls that wake threads from which it is known what most of them wake.
+const WAKES: u64 = 3;
+
+/// Whether most calls that wake threads for a condition wake all that wait, of which there are many more than can run.
+fn wakes_all(view: &View<'_>, lock: &Waited<'_>) -> bool {
+    let waiters = view.waiters(&lock.rows);
+    if lock.held
+        || waiters < HERD
+        || waiters <= HERD_OF_CPU * view.context.cpus as f64
+        || lock.waits < HERD_WAKES * view.elapsed()
+    {
+        return false;
+    }
+    let (mut all, mut one) = (0, 0);
+    // Where a call says which condition it is for, others do not count.
+    let is_of = |sample: &&Sampled<'_>| {
+        sample.process == lock.process
+            && sample.lock.is_none_or(|name| lock.names.iter().any(|(of, _)| *of == name))
+    };
+    for sample in view.samples.iter().filter(is_of) {
+        if sample.user.iter().take(4).any(|frame| wakes(frame, true)) {
+            all += sample.samples;
+        } else if sample.user.iter().take(4).any(|frame| wakes(frame, false)) {
+            one += sample.samples;
+        }
+    }
+    all >= WAKES && all > one
+}
+
+/// Whether a library's function wakes all threads that wait for a condition, or one of them.
+fn wakes(frame: &str, all: bool) -> bool {
+    const PATHS: [&str; 9] = [
+        "std::condition_variable",
+        "std::_V2::condition_variable",
+        "std::sync::",
+        "std::sys::sync::condvar",
+        "parking_lot::condvar",
+        "java.lang.Object.",
+        "java.util.concurrent.locks.",
+        "sync.(*Cond).",
+        "ObjectMonitor::",
+    ];
+    let names: [&str; 5] = match all {
+        true => ["pthread_cond_broadcast", "notifyAll", "signalAll", "notify_all", "Broadcast"],
+        false => ["pthread_cond_signal", "notify", "signal", "notify_one", "Signal"],
+    };
+    let last = frame.trim_end_matches("()").rsplit(['.', ':']).next().unwrap_or(frame);
+    c_name(frame) == names[0] || begins_with(frame, &PATHS) && names.contains(&last)
 }
 
 /// Puts the mutex of a fine hand-off to its condition: it is waited for since its threads are woken while it is held.
 fn together<'a>(view: &View<'a>, all: Vec<Waited<'a>>) -> Vec<Waited<'a>> {
-    let (again, mut rest): (Vec<_>, Vec<_>) = all.into_iter().partition(is_taken_again);
+    // Threads that are all woken for one item take the mutex one after another, in whatever they do next.
+    let herds: HashSet<(&str, Option<&str>)> =
+        all.iter().filter(|lock| wakes_all(view, lock)).map(|lock| (lock.process, lock.place)).collect();
+    let of_herd = |lock: &Waited<'_>| {
+        herds.contains(&(lock.process, lock.place)) && lock.held && taken_again(lock) > 0.0
+    };
+    let (again, mut rest): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|lock| is_taken_again(lock) || of_herd(lock));
     for lock in again {
         let same = |other: &&mut Waited<'a>| {
             is_fine(view, other) && (other.process, other.place) == (lock.process, lock.place)
@@ -497,6 +563,21 @@ fn is_contended(view: &View<'_>, lock: &Waited<'_>) -> bool {
     lock.waits >= 100.0 * view.elapsed() || lock.block + lock.spin >= least * view.elapsed()
 }
 
+/// Whether a lock of Java goes to the thread that has waited longest: a stack of a thread that takes the lock has the class for it.
+fn is_fair(view: &View<'_>, lock: &Waited<'_>) -> bool {
+    if !lock.held || lock.pattern != Some("java.util.concurrent lock") || lock.waits < FINE * view.elapsed() {
+        return false;
+    }
+    let takers = lock.takers();
+    let fair = |user: &[&str]| {
+        let of_library =
+            |f: &&str| begins_with(f, &["java.util.concurrent.locks."]) && f.contains("$FairSync.");
+        user.iter().any(of_library) && user.iter().any(|f| takers.contains(f))
+    };
+    view.samples.iter().any(|s| s.process == lock.process && fair(&s.user))
+        || view.slept.iter().any(|s| s.process == lock.process && fair(&s.user))
+}
+
 /// Whether processes wait much for a System V semaphore: it may be a lock as well as a count of work.
 fn is_semaphore(view: &View<'_>, lock: &Waited<'_>) -> bool {
     let sysv = lock.names.iter().any(|(name, _)| name.starts_with("semaphore set"));
@@ -535,8 +616,13 @@ fn claim(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts) -> Claim
         (true, false) if lock.advice.is_some() => (Kind::Lock, vec![When::Lock, When::LockOfPattern]),
         (true, false) => (Kind::Lock, vec![When::Lock]),
         (false, _) if is_semaphore(view, lock) => (Kind::Lock, vec![When::Semaphore]),
+        (false, _) if wakes_all(view, lock) => (Kind::HandOff, vec![When::HandOff, When::WokenAll]),
         (false, _) => (Kind::HandOff, vec![When::HandOff]),
     };
+    let mut when = when;
+    if is_fair(view, lock) {
+        when.push(When::FairLock);
+    }
     let callers = lock.callers();
     // libuv's own function names the queue: functions called `worker` wait in many programs.
     let library = lock.stack().iter().find(|frame| frame.starts_with("uv_")).copied().unwrap_or("");
@@ -793,6 +879,27 @@ fn asleep(path: &[Charged]) -> Option<(f64, &Charged)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_woken_is_known_by_functions_of_libraries() {
+        for frame in [
+            "pthread_cond_broadcast@@GLIBC_2.3.2",
+            "std::condition_variable::notify_all()",
+            "<std::sync::poison::condvar::Condvar>::notify_all",
+            "sync.(*Cond).Broadcast",
+            "java.util.concurrent.locks.AbstractQueuedSynchronizer$ConditionObject.signalAll",
+        ] {
+            assert!(wakes(frame, true) && !wakes(frame, false), "{frame}");
+        }
+        for frame in
+            ["___pthread_cond_signal", "std::condition_variable::notify_one()", "java.lang.Object.notify"]
+        {
+            assert!(wakes(frame, false) && !wakes(frame, true), "{frame}");
+        }
+        for frame in ["Bus::notify_all", "app::signal", "com.shop.Mail.notifyAll", "main.(*Cond).Broadcast"] {
+            assert!(!wakes(frame, true) && !wakes(frame, false), "{frame}");
+        }
+    }
 
     fn woken(count: f64, queued: f64, idle: f64) -> Woken {
         Woken { count, queued, waking: 0.0, idle }

@@ -153,7 +153,15 @@ mod tests {
     use super::*;
 
     fn candidate(kind: DosePlace, busy: f64) -> Candidate {
-        Candidate { kind, name: "x".into(), busy: Some(busy), each: None, rate: 1e6, bound: None }
+        Candidate {
+            kind,
+            name: "x".into(),
+            busy: Some(busy),
+            each: None,
+            share: None,
+            rate: 1e6,
+            bound: None,
+        }
     }
 
     fn figure(value: f64) -> Figure {

@@ -77,6 +77,8 @@ pub struct Seen {
     pub refused: u64,
     /// CPUs that other programs used meanwhile.
     pub others: f64,
+    /// CPUs that the program used; 0 where that is not known.
+    pub own: f64,
     /// In which run of the program it was: another run is another block.
     pub run: u64,
 }
@@ -211,6 +213,8 @@ struct State {
     probes: Vec<f64>,
     hits: f64,
     seconds: f64,
+    /// CPU-seconds of the program in these seconds.
+    own: f64,
     blocks: usize,
     /// Blocks that were lost since the last whole one.
     lost: usize,
@@ -250,6 +254,7 @@ pub fn search<B: Bench>(
             probes: Vec::new(),
             hits: 0.0,
             seconds: 0.0,
+            own: 0.0,
             blocks: 0,
             lost: 0,
             done: false,
@@ -482,6 +487,7 @@ fn take(state: &mut State, options: &Options, number: usize, seen: &[(Order, See
     state.lost = 0;
     state.hits += zero.hits as f64;
     state.seconds += zero.seconds;
+    state.own += zero.own * zero.seconds;
     let block = number;
     let mut most: f64 = 0.0;
     for (order, seen) in seen {
@@ -550,12 +556,11 @@ fn answer_of(state: &State, program: Program) -> Dosed {
     let binds = slope.as_ref().and_then(|slope| binding(slope, hits, LEVEL));
     let certain = slope.as_ref().and_then(|slope| binding(slope, hits, CERTAIN));
     let mut candidate = state.candidate.clone();
-    if let Some(each) = candidate.each
-        && hits > 0.0
-    {
-        let busy = each * hits;
+    let of_share = candidate.share.filter(|_| state.own > 0.0).map(|share| share * state.own / state.seconds);
+    let of_hits = candidate.each.filter(|_| hits > 0.0).map(|each| each * hits);
+    if let Some(busy) = of_share.or(of_hits) {
         candidate.busy = Some(busy);
-        candidate.bound = Some(1.0 / (1.0 - (busy / program.cpus).min(0.95)));
+        candidate.bound = candidate.bound.map(|_| 1.0 / (1.0 - (busy / program.cpus).min(0.95)));
     }
     let removed = binds.and_then(|binds| gain(&candidate, binds, program, Repair::Removed));
     let halved = binds.and_then(|binds| gain(&candidate, binds, program, Repair::Halved));
@@ -709,6 +714,7 @@ mod tests {
                 spun: hits * u64::from(ns),
                 refused: 0,
                 others: 0.0,
+                own: 0.8 * self.cpus,
                 run: 1,
             }))
         }
@@ -726,6 +732,7 @@ mod tests {
             name: name.into(),
             busy: Some(busy),
             each: None,
+            share: None,
             rate,
             bound: None,
         };
@@ -790,6 +797,25 @@ mod tests {
         assert!((gain.value / 1.5 - 1.0).abs() < 0.2, "{gain:?}");
         let hot = of(&found, "hot");
         assert!(matches!(hot.verdict, DoseVerdict::Nothing | DoseVerdict::Unknown), "{hot:?}");
+    }
+
+    #[test]
+    fn a_function_s_time_follows_what_the_program_gets_of_the_cpus() {
+        fastrand::seed(14);
+        let mut made = Passing { lock: 100.0, ..Passing::new(14) };
+        // A third of the program's time, at a first look in which others had most of the CPUs.
+        let mut all = candidates();
+        all[1] = Candidate {
+            kind: DosePlace::Function,
+            busy: Some(0.1),
+            share: Some(1.0 / 3.0),
+            ..all[1].clone()
+        };
+        let found = search(&mut made, &options(4.0), all).unwrap();
+        let work = of(&found, "work");
+        let busy = work.candidate.busy.unwrap();
+        assert!((busy - 0.8 * 4.0 / 3.0).abs() < 1e-6, "{busy}");
+        assert!(work.removed.unwrap().value > 1.2, "{work:?}");
     }
 
     #[test]

@@ -10,6 +10,9 @@ use crate::search::{Dosed, Found, LEAST_GAIN};
 /// Columns that names of places get in text.
 const NAME: usize = 40;
 
+/// The gain without contention from which threads are said to hold each other up.
+const HELD_UP: f64 = 1.05;
+
 /// Places without an effect that are named in text.
 const NAMED: usize = 12;
 
@@ -163,8 +166,18 @@ pub fn text(found: &Found, command: &str, metric: &str, cpus: u32) -> String {
 /// The finding, in a sentence.
 fn headline(felt: &[&Dosed], found: &Found) -> String {
     let tried = found.places.len();
-    if found.places.is_empty() {
+    if found.places.is_empty() && found.anchor.is_none_or(|anchor| anchor.low < HELD_UP) {
         return "No place was found to make slower: none takes 1 % of the CPUs.\n".into();
+    }
+    // No place, but what threads take from each other by all of them.
+    let anchor = found.anchor.filter(|anchor| anchor.low >= HELD_UP);
+    let least = |place: &&Dosed| place.removed.map_or(0.0, |figure| figure.value);
+    if let Some(anchor) = anchor.filter(|anchor| felt.iter().map(least).fold(0.0, f64::max) < anchor.low) {
+        return format!(
+            "Its threads hold each other up: without that it would do {}. {}\n",
+            gain(anchor),
+            "`ncpu run` names the locks and the memory that they share."
+        );
     }
     let known = found.places.iter().any(|p| p.verdict != DoseVerdict::Unknown);
     match felt.first() {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use libbpf_rs::{Link, MapCore, MapFlags, ProgramMut, UprobeOpts};
 use ncpu_files::reader::Source;
-use ncpu_symbols::{Segments, named_symbols};
+use ncpu_symbols::{Segments, functions_named, named_symbols};
 
 use crate::bpf_support::{Error, Mapped, Result, load, monotonic_ns};
 use crate::program::Target;
@@ -59,14 +59,18 @@ pub struct Function {
 }
 
 impl Function {
-    /// The function of this name in an ELF file; `None` where it has no symbol of that name.
+    /// The function of this name, as its symbol or its source has it, in an ELF file; `None` where it has none, or several.
     ///
     /// # Errors
     /// The file cannot be read.
     pub fn find(file: &Path, name: &str, at_return: bool) -> std::io::Result<Option<Function>> {
         let source = Source::open(file)?;
         let named = |dynamic| named_symbols(&source, dynamic, &[name])[0];
-        let address = named(false).or_else(|| named(true)).map(|(address, _)| address);
+        let of_source = || {
+            let mut found = functions_named(&source, name).into_iter().filter(|f| !f.cold);
+            found.next().filter(|_| found.next().is_none()).map(|f| (f.address, f.size))
+        };
+        let address = named(false).or_else(|| named(true)).or_else(of_source).map(|(address, _)| address);
         let offset = address.and_then(|address| Segments::read(&source)?.offset(address));
         Ok(offset.map(|offset| Function { file: file.to_owned(), offset, at_return }))
     }
@@ -113,6 +117,10 @@ pub struct CallSeen {
     pub awake: u64,
     /// Seconds those took.
     pub seconds: f64,
+    /// Calls in which it slept, of those that were seen whole.
+    pub asleep: u64,
+    /// Seconds these took.
+    pub slept: f64,
 }
 
 /// A kernel lock in a survey.
@@ -280,6 +288,8 @@ impl Doses {
                 count: calls_after[nr].count - calls[nr].count,
                 awake: calls_after[nr].awake - calls[nr].awake,
                 seconds: (calls_after[nr].ns - calls[nr].ns) as f64 / 1e9,
+                asleep: calls_after[nr].asleep - calls[nr].asleep,
+                slept: (calls_after[nr].slept - calls[nr].slept) as f64 / 1e9,
             })
             .collect();
         seen.sort_by_key(|call| std::cmp::Reverse(call.count));
@@ -437,6 +447,8 @@ impl Doses {
                 sum.count += row.count;
                 sum.awake += row.awake;
                 sum.ns += row.ns;
+                sum.asleep += row.asleep;
+                sum.slept += row.slept;
             }
         }
         rows

@@ -1,6 +1,7 @@
 //! Which places are worth a dose: those where a first look at the program finds one per cent of the CPUs or more.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,6 +24,46 @@ const LEAST: f64 = 0.01;
 
 /// Places of each kind that are tried.
 const EACH: usize = 4;
+
+/// Functions that are looked at for how often they are called: those in which a thread stays, and those that are called too often
+/// for a probe, are not tried.
+const LOOKED_AT: usize = 3 * EACH;
+
+/// The part of the program's speed that a probe in a function is to leave, in a single window.
+const KEPT: f64 = 0.4;
+
+/// Leaves of the functions that were found those that the program comes to, and not too often for a probe; at most [`EACH`]. And
+/// the names of those that it comes to too often. `probed` tells how often a second that is, and the part of the program's speed
+/// that is left with a probe there, or nothing where it does not know.
+///
+/// # Errors
+/// Those of `probed`.
+pub fn worth_a_probe(
+    found: Vec<Found>,
+    mut probed: impl FnMut(usize) -> anyhow::Result<Option<(f64, f64)>>,
+) -> anyhow::Result<(Vec<Found>, Vec<String>)> {
+    let (mut out, mut too_often, mut functions) = (Vec::new(), Vec::new(), 0);
+    for (at, (mut candidate, spot)) in found.into_iter().enumerate() {
+        if candidate.kind == DosePlace::Function {
+            if functions == EACH {
+                continue;
+            }
+            if let Some((rate, kept)) = probed(at)? {
+                if kept < KEPT {
+                    too_often.push(candidate.name);
+                    continue;
+                }
+                if rate == 0.0 {
+                    continue;
+                }
+                candidate.rate = rate;
+            }
+            functions += 1;
+        }
+        out.push((candidate, spot));
+    }
+    Ok((out, too_often))
+}
 
 /// The part of the CPUs below which a function is not tried: a probe in a function costs a microsecond or more a call.
 const LEAST_FUNCTION: f64 = 0.10;
@@ -54,6 +95,9 @@ const WAITING: [&str; 19] = [
     "futex_waitv",
 ];
 
+/// Calls that wait for a device to do their work: the time asleep is theirs.
+const ASLEEP_AT_WORK: [&str; 6] = ["fsync", "fdatasync", "syncfs", "sync", "msync", "sync_file_range"];
+
 /// Calls of runtimes that stop their own threads, and of signal handlers: they come by the clock, and not with the work.
 const SIGNALLING: [&str; 9] = [
     "kill",
@@ -77,10 +121,8 @@ pub struct Looked {
     pub survey: Survey,
     pub recording: Option<Recording>,
     pub cpus: f64,
-    /// The program's file.
-    pub file: Option<PathBuf>,
-    /// Its C library, where it is a file of its own.
-    pub library: Option<PathBuf>,
+    /// Files with its code: see [`code_of`].
+    pub files: Vec<PathBuf>,
 }
 
 /// A candidate with where it is.
@@ -133,6 +175,7 @@ impl Looked {
                 name: name.clone(),
                 busy: Some(busy),
                 each: None,
+                share: None,
                 rate: self.rate(count),
                 bound: cause.map(|f| f.gain.1).or_else(|| self.bound(busy)),
             };
@@ -144,7 +187,8 @@ impl Looked {
     /// pthread mutexes, all of the program together: their common function is where they are held.
     fn mutexes(&self) -> anyhow::Result<Option<Found>> {
         const FUNCTION: &str = "pthread_mutex_lock";
-        let (Some(recording), Some(library)) = (&self.recording, &self.library) else { return Ok(None) };
+        let library = self.files.iter().find(|file| is_c_library(file));
+        let (Some(recording), Some(library)) = (&self.recording, library) else { return Ok(None) };
         let Some(locks) = user_locks::Reader::open(recording)? else { return Ok(None) };
         let (mut waited, mut count, mut name) = (0.0, 0, (0.0, String::new()));
         for row in locks.rows() {
@@ -168,6 +212,7 @@ impl Looked {
             name: format!("{FUNCTION} ({})", name.1),
             busy: None,
             each: None,
+            share: None,
             rate: count as f64 / elapsed,
             bound: None,
         };
@@ -175,26 +220,34 @@ impl Looked {
     }
 
     fn calls(&self) -> Vec<Found> {
-        let mut all: Vec<(f64, String, u32, u64)> = Vec::new();
+        let mut all: Vec<(f64, String, u32, u64, bool)> = Vec::new();
         for call in &self.survey.calls {
-            // Calls that slept are left out of the time; those that were not seen whole take as long as the others.
-            let each = call.seconds / call.awake.max(1) as f64;
-            let busy = each * self.rate(call.awake);
             let name = call_name(call.number);
+            // The time of calls that slept counts where they slept for their work; calls that were not seen whole take as long
+            // as the others.
+            let sleeps = ASLEEP_AT_WORK.contains(&&*name);
+            let (seconds, seen) = match sleeps {
+                true => (call.seconds + call.slept, call.awake + call.asleep),
+                false => (call.seconds, call.awake),
+            };
+            let each = seconds / seen.max(1) as f64;
+            let busy = each * self.rate(seen);
             if busy >= LEAST * self.cpus && !is_waiting(&name) {
-                all.push((busy, name, call.number, call.count));
+                all.push((busy, name, call.number, call.count, sleeps));
             }
         }
         all.sort_by(|a, b| b.0.total_cmp(&a.0));
         all.truncate(EACH);
-        let found = |(busy, name, number, count)| {
+        let found = |(busy, name, number, count, sleeps): (f64, String, u32, u64, bool)| {
             let candidate = Candidate {
                 kind: DosePlace::Call,
                 name,
                 busy: Some(busy),
                 each: Some(busy / self.rate(count)),
+                share: None,
                 rate: self.rate(count),
-                bound: self.bound(busy),
+                // Threads that sleep use no CPU.
+                bound: self.bound(busy).filter(|_| !sleeps),
             };
             (candidate, Spot::Fixed(Place::Call(number)))
         };
@@ -217,6 +270,7 @@ impl Looked {
             name: String::new(),
             busy: Some(busy),
             each: (rate > 0.0).then(|| busy / rate),
+            share: None,
             rate,
             bound: self.bound(busy),
         };
@@ -231,79 +285,138 @@ impl Looked {
             name: String::new(),
             busy: Some(busy),
             each: (rate > 0.0).then(|| busy / rate),
+            share: None,
             rate,
             bound: self.bound(busy),
         };
         (busy >= LEAST * self.cpus).then_some((candidate, Spot::Fixed(Place::WakeUps)))
     }
 
-    /// Functions of the program's own file in which threads are on CPU, with what they call.
+    /// Functions of the program and its libraries in which threads are on CPU, with what they call.
     fn functions(&self) -> anyhow::Result<Vec<Found>> {
-        let (Some(recording), Some(file)) = (&self.recording, &self.file) else { return Ok(Vec::new()) };
+        let Some(recording) = &self.recording else { return Ok(Vec::new()) };
         let Some(stacks) = stacks::Reader::open(recording)? else { return Ok(Vec::new()) };
-        let mut by_name: HashMap<&str, f64> = HashMap::new();
-        for row in stacks.rows() {
-            let (Some(StackKind::OnCpu), Some(stack)) = (stacks.kind.get(row), stacks.stack.get(row)) else {
-                continue;
-            };
-            let seconds = stacks.seconds.get(row).unwrap_or(0.0);
-            // The first word is the thread. A function that calls itself counts once.
-            let mut frames: Vec<&str> = stack.split(';').skip(1).filter(|f| !f.ends_with("_[k]")).collect();
-            frames.sort_unstable();
-            frames.dedup();
-            for frame in frames {
-                *by_name.entry(frame).or_default() += seconds;
-            }
-        }
+        let samples: Vec<(Vec<&str>, f64)> = stacks
+            .rows()
+            .filter(|&row| stacks.kind.get(row) == Some(StackKind::OnCpu))
+            .filter_map(|row| {
+                // The first word is the thread.
+                let frames = stacks.stack.get(row)?.split(';').skip(1).filter(|f| !f.ends_with("_[k]"));
+                Some((frames.collect(), stacks.seconds.get(row).unwrap_or(0.0)))
+            })
+            .collect();
         let elapsed = ncpu_report::onion::Onion::peel(recording)?.elapsed.max(1e-3);
-        let mut all: Vec<(&str, f64)> = by_name.into_iter().map(|(name, s)| (name, s / elapsed)).collect();
-        all.retain(|(_, busy)| *busy >= LEAST_FUNCTION * self.cpus);
-        all.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let all: f64 = samples.iter().map(|sample| sample.1).sum();
         let mut out = Vec::new();
-        for (name, busy) in all {
-            // Functions that all of a thread runs in are entered once: nothing to make slower.
-            if out.len() >= EACH || matches!(name, "main" | "_start" | "start_thread" | "clone3" | "__clone3")
-            {
-                continue;
-            }
+        for (name, seconds) in hot(&samples, LEAST_FUNCTION * self.cpus * elapsed) {
             // One without a symbol, as an inlined one, has no entry.
-            let Ok(Some(function)) = Function::find(file, name, false) else { continue };
+            let found = self.files.iter().find_map(|file| Function::find(file, name, false).ok().flatten());
+            let Some(function) = found else { continue };
             let candidate = Candidate {
                 kind: DosePlace::Function,
                 name: name.to_owned(),
-                busy: Some(busy),
+                busy: Some(seconds / elapsed),
                 each: None,
+                share: (all > 0.0).then(|| seconds / all),
                 // Not known before a probe is there.
                 rate: 1e6,
-                bound: self.bound(busy),
+                bound: self.bound(seconds / elapsed),
             };
             out.push((candidate, Spot::Fixed(Place::Function(function))));
+            if out.len() == LOOKED_AT {
+                break;
+            }
         }
         Ok(out)
     }
 }
 
-/// The C library that a process has mapped, as it is seen from here.
-pub fn library_of(pid: u32) -> Option<PathBuf> {
-    let text = process_text(format!("/proc/{pid}").as_ref(), pid, "maps").ok()?;
-    let mapping = process::mappings(&text).find(|m| {
-        let name = m.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-        name.starts_with("libc.so") || name.starts_with("libc-2") || name.starts_with("ld-musl")
-    })?;
-    Some(Path::new("/proc").join(pid.to_string()).join("root").join(mapping.path().strip_prefix("/").ok()?))
+/// The part of a function's time below which one that it calls is not all that it does.
+const ALL: f64 = 0.95;
+
+/// Functions, in samples of stacks with outer ones first, that have at least `least` seconds with those that they call, most
+/// first. One that does no more than call another is left out: threads run in it from the beginning to the end.
+fn hot<'a>(samples: &[(Vec<&'a str>, f64)], least: f64) -> Vec<(&'a str, f64)> {
+    let mut by_name: HashMap<&str, f64> = HashMap::new();
+    let mut pairs: HashMap<(&str, &str), f64> = HashMap::new();
+    for (frames, seconds) in samples {
+        // A function that calls itself counts once.
+        let mut seen: Vec<&str> = frames.clone();
+        seen.sort_unstable();
+        seen.dedup();
+        for frame in seen {
+            *by_name.entry(frame).or_default() += seconds;
+        }
+        let mut calls: Vec<(&str, &str)> = frames
+            .windows(2)
+            .map(|pair| (pair[0], pair[1]))
+            .filter(|(outer, inner)| outer != inner)
+            .collect();
+        calls.sort_unstable();
+        calls.dedup();
+        for pair in calls {
+            *pairs.entry(pair).or_default() += seconds;
+        }
+    }
+    for ((outer, _), seconds) in pairs {
+        if by_name.get(outer).is_some_and(|all| seconds >= ALL * all) {
+            by_name.remove(outer);
+        }
+    }
+    let mut all: Vec<(&str, f64)> = by_name.into_iter().filter(|(_, seconds)| *seconds >= least).collect();
+    all.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
+    all
+}
+
+/// Files whose code is looked through for functions, at most.
+const FILES: usize = 64;
+
+/// Files with code that a process has mapped, its program's first, as they are seen from here: a command's process has ended when
+/// the next run is measured, and its paths in `/proc` with it.
+pub fn code_of(pid: u32) -> Vec<PathBuf> {
+    let dir = Path::new("/proc").join(pid.to_string());
+    let Ok(text) = process_text(&dir, pid, "maps") else { return Vec::new() };
+    let program = std::fs::read_link(dir.join("exe")).ok();
+    let mut seen = HashSet::new();
+    let mut files = Vec::new();
+    for mapping in process::mappings(&text) {
+        let path = mapping.path();
+        let Ok(below) = path.strip_prefix("/") else { continue };
+        if !mapping.execute || mapping.is_deleted() || !seen.insert((mapping.device, mapping.inode)) {
+            continue;
+        }
+        let is_same = std::fs::metadata(path).is_ok_and(|found| {
+            (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev())) == mapping.device
+                && found.ino() == mapping.inode
+        });
+        let at = if program.as_deref() == Some(path) { 0 } else { files.len() };
+        files.insert(at, if is_same { path.to_owned() } else { dir.join("root").join(below) });
+        if files.len() == FILES {
+            break;
+        }
+    }
+    files
+}
+
+fn is_c_library(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with("libc.so") || name.starts_with("libc-2") || name.starts_with("ld-musl")
 }
 
 /// A place that the user names.
 ///
 /// # Errors
 /// There is no such kind, call, or function.
-pub fn named(text: &str, file: Option<&Path>, survey: &Survey) -> anyhow::Result<Found> {
+pub fn named(text: &str, files: &[PathBuf], survey: &Survey) -> anyhow::Result<Found> {
     let (kind, name) = text.split_once(':').unwrap_or((text, ""));
     let number =
         || name.parse::<u32>().with_context(|| format!("--place {}: not a number", safe::cut(text, 100)));
     let rate = |count: u64| count as f64 / survey.seconds.max(1e-3);
     let found = |kind, name: &str, rate, spot| {
-        (Candidate { kind, name: name.to_owned(), busy: None, each: None, rate, bound: None }, spot)
+        (
+            Candidate { kind, name: name.to_owned(), busy: None, each: None, share: None, rate, bound: None },
+            spot,
+        )
     };
     Ok(match kind {
         "lock" if !name.is_empty() => found(DosePlace::KernelLock, name, 1e6, Spot::Locks(name.to_owned())),
@@ -330,7 +443,7 @@ pub fn named(text: &str, file: Option<&Path>, survey: &Survey) -> anyhow::Result
         }
         "function" | "user-lock" => {
             let at_return = kind == "user-lock";
-            let function = function(name, file, at_return)?;
+            let function = function(name, files, at_return)?;
             let kind = if at_return { DosePlace::UserLock } else { DosePlace::Function };
             let short = name.rsplit(':').next().unwrap_or(name);
             found(kind, short, 1e6, Spot::Fixed(Place::Function(function)))
@@ -345,18 +458,24 @@ pub fn named(text: &str, file: Option<&Path>, survey: &Survey) -> anyhow::Result
     })
 }
 
-/// A function, `[FILE:]NAME`, of the program's own file without one.
+/// A function, `[FILE:]NAME`, of the first of the program's files that has it without one.
 ///
 /// # Errors
-/// The file has no such symbol, or it cannot be read.
-pub fn function(text: &str, file: Option<&Path>, at_return: bool) -> anyhow::Result<Function> {
+/// No file has such a symbol, or it cannot be read.
+pub fn function(text: &str, files: &[PathBuf], at_return: bool) -> anyhow::Result<Function> {
     let (path, name) = match text.split_once(':').filter(|(path, _)| path.contains('/')) {
         Some((path, name)) => (PathBuf::from(path), name),
-        None => (file.context("which file has the function? give FILE:NAME")?.to_owned(), text),
+        None => {
+            let found = files.iter().find_map(|file| Function::find(file, text, at_return).ok().flatten());
+            if let Some(function) = found {
+                return Ok(function);
+            }
+            (files.first().context("which file has the function? give FILE:NAME")?.clone(), text)
+        }
     };
     Function::find(&path, name, at_return)
         .with_context(|| path.display().to_string())?
-        .with_context(|| format!("{} has no symbol `{}`", path.display(), safe::cut(name, 100)))
+        .with_context(|| format!("{} has no one symbol `{}`", path.display(), safe::cut(name, 100)))
 }
 
 /// The number of a system call.
@@ -432,9 +551,67 @@ mod tests {
     }
 
     #[test]
+    fn functions_that_are_never_entered_or_too_often_are_left_out() {
+        let found = |kind, name: &str| {
+            let candidate = Candidate {
+                kind,
+                name: name.into(),
+                busy: Some(1.0),
+                each: None,
+                share: None,
+                rate: 1e6,
+                bound: None,
+            };
+            (candidate, Spot::Fixed(Place::Faults))
+        };
+        let mut all = vec![found(DosePlace::Call, "read")];
+        all.extend(
+            ["loop", "tiny", "parse", "lost", "a", "b", "c"].map(|name| found(DosePlace::Function, name)),
+        );
+        let told = [None, Some((0.0, 1.0)), Some((2e5, 0.1)), Some((1e3, 0.98)), None];
+        let (left, too_often) =
+            worth_a_probe(all, |at| Ok(told.get(at).copied().unwrap_or(Some((1e3, 1.0))))).unwrap();
+        let names: Vec<&str> = left.iter().map(|f| &*f.0.name).collect();
+        assert_eq!(names, ["read", "parse", "lost", "a", "b"]);
+        assert_eq!((left[1].0.rate, left[2].0.rate), (1e3, 1e6));
+        assert_eq!(too_often, ["tiny"]);
+    }
+
+    #[test]
+    fn a_function_that_does_no_more_than_call_another_is_left_out() {
+        let samples: Vec<(Vec<&str>, f64)> = [
+            ("main;thread;work;parse", 3.0),
+            ("main;thread;work;parse;parse;copy", 1.0),
+            ("main;thread;work;write_all", 4.0),
+            ("main;thread;work", 0.1),
+            ("main;stop", 0.2),
+        ]
+        .map(|(stack, seconds)| (stack.split(';').collect(), seconds))
+        .into();
+        // `main` and `thread` do nothing of their own; `parse` counts once where it calls itself.
+        let found: Vec<(&str, f64)> = hot(&samples, 0.5);
+        let of = |name: &str| found.iter().find(|f| f.0 == name).map(|f| f.1);
+        assert_eq!(found.len(), 4, "{found:?}");
+        assert_eq!(found[0].0, "work");
+        assert!(
+            (of("work").unwrap() - 8.1).abs() < 1e-9 && of("parse") == Some(4.0) && of("copy") == Some(1.0)
+        );
+    }
+
+    #[test]
+    fn a_process_s_code_is_found_where_it_will_stay() {
+        let files = code_of(std::process::id());
+        assert_eq!(files[0], std::env::current_exe().unwrap());
+        assert!(files.iter().all(|file| !file.starts_with("/proc")), "{files:?}");
+        assert!(files.iter().any(|file| is_c_library(file)), "{files:?}");
+        let found = function("getenv", &files, false).unwrap();
+        assert!(is_c_library(&found.file), "{found:?}");
+    }
+
+    #[test]
     fn places_by_name() {
         let survey = Survey { seconds: 1.0, ..Survey::default() };
-        let spot = |text: &str| named(text, None, &survey).map(|(_, spot)| spot);
+        let spot = |text: &str| named(text, &[], &survey).map(|(_, spot)| spot);
         assert_eq!(spot("call:read").unwrap(), Spot::Fixed(Place::Call(call_number("read").unwrap())));
         assert_eq!(spot("lock:inode.i_rwsem").unwrap(), Spot::Locks("inode.i_rwsem".into()));
         assert_eq!(spot("interrupt:24").unwrap(), Spot::Fixed(Place::Interrupt(24)));

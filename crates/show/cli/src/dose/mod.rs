@@ -24,7 +24,7 @@ use ncpu_observe_core::program::Target;
 use ncpu_record::Recording;
 use ncpu_remedy::sys;
 use ncpu_schema::{Purpose, dose_program, dose_windows, doses};
-use ncpu_table::{Format, Table};
+use ncpu_table::{Format, Table, safe};
 
 use crate::metric::MetricArgs;
 use crate::observer::Observer;
@@ -215,7 +215,7 @@ fn measure(args: &DoseArgs, stop: &AtomicBool) -> anyhow::Result<Option<Measured
     let wants_runs = args.runs || args.metric.metric.is_some();
     let Some(looked) = look(&mut subject, &mut doses, args)? else { return Ok(None) };
     let (looked, bins) = looked;
-    let file = looked.file.clone();
+    let files = looked.files.clone();
     let mut length = Duration::from_millis(args.window);
     let (speed, metric) = if let Some(url) = &args.metric_url {
         let counter = Counter::parse(url)?;
@@ -223,7 +223,7 @@ fn measure(args: &DoseArgs, stop: &AtomicBool) -> anyhow::Result<Option<Measured
         let words = counter.words();
         (Speed::Counter(counter), words)
     } else if let Some(function) = args.count.as_deref().and_then(|what| what.strip_prefix("function:")) {
-        let found = candidates::function(function, file.as_deref(), false)?;
+        let found = candidates::function(function, &files, false)?;
         (Speed::Function(found), format!("calls of {}", function.rsplit(':').next().unwrap_or(function)))
     } else if let Some(call) = &args.count {
         (Speed::Call(candidates::call_number(call)?), format!("{call} calls"))
@@ -248,11 +248,10 @@ fn measure(args: &DoseArgs, stop: &AtomicBool) -> anyhow::Result<Option<Measured
     let found = match args.places.as_slice() {
         [] => looked.candidates(&mut namer)?,
         places => {
-            let named = places.iter().map(|text| candidates::named(text, file.as_deref(), &looked.survey));
+            let named = places.iter().map(|text| candidates::named(text, &files, &looked.survey));
             named.collect::<anyhow::Result<Vec<_>>>()?
         }
     };
-    let (places, spots): (Vec<Candidate>, Vec<Spot>) = found.into_iter().unzip();
     let allowed = sys::affinity(args.pid.unwrap_or(0)).context("the CPUs it may use")?;
     let cpus = allowed.len() as u32;
     let cpu = allowed.iter().next().context("the CPUs it may use")?;
@@ -261,8 +260,18 @@ fn measure(args: &DoseArgs, stop: &AtomicBool) -> anyhow::Result<Option<Measured
         subject.finish();
     }
     let mut bench = Windows::new(doses, subject, speed, length, namer, cpu, &args.command, stop);
-    bench.spots = spots;
+    bench.spots = found.iter().map(|place| place.1.clone()).collect();
     bench.count()?;
+    let (found, too_often) = match whole || !args.places.is_empty() {
+        true => (found, Vec::new()),
+        false => candidates::worth_a_probe(found, |at| bench.probed(at))?,
+    };
+    if !too_often.is_empty() {
+        let names: Vec<String> = too_often.iter().map(|name| safe::cut(name, 40)).collect();
+        notes.push(format!("called too often for a probe: {}", names.join(", ")));
+    }
+    let (places, spots): (Vec<Candidate>, Vec<Spot>) = found.into_iter().unzip();
+    bench.spots = spots;
     let options = Options {
         length: Duration::from_secs_f64(args.length),
         blocks: args.blocks as usize,
@@ -294,7 +303,7 @@ fn look(
     };
     let mut survey = Survey::default();
     let mut bins = Vec::new();
-    let (mut file, mut library) = (None, None);
+    let mut files = Vec::new();
     // A run that ends meanwhile does not count as a look.
     for _ in 0..4 {
         match subject.ensure()? {
@@ -302,8 +311,7 @@ fn look(
             State::Ended => continue,
             State::Over => return Ok(None),
         }
-        file = subject.pid().and_then(|pid| std::fs::read_link(format!("/proc/{pid}/exe")).ok());
-        library = subject.pid().and_then(candidates::library_of);
+        files = subject.pid().map(candidates::code_of).unwrap_or_default();
         let (seen, state) = doses.survey(|| subject.wait(SURVEYED))?;
         let state = state?;
         if state == State::Over {
@@ -338,7 +346,7 @@ fn look(
     }
     doses.count_calls(false)?;
     let cpus = sys::affinity(args.pid.unwrap_or(0)).context("the CPUs it may use")?.len() as f64;
-    Ok(Some((Looked { survey, recording, cpus, file, library }, bins)))
+    Ok(Some((Looked { survey, recording, cpus, files }, bins)))
 }
 
 /// Observes the program's layers for a while; `None` where that cannot be done here.

@@ -127,8 +127,9 @@ impl<'a> Windows<'a> {
         Some((work, before + before.elapsed() / 2))
     }
 
-    /// CPU-seconds that other programs used so far, on all CPUs; `None` where that cannot be read.
-    fn used(&self) -> Option<f64> {
+    /// CPU-seconds that other programs used so far, on all CPUs, and those that the program did; `None` where that cannot be
+    /// read.
+    fn used(&self) -> Option<(f64, f64)> {
         let hz = rustix::param::clock_ticks_per_second() as f64;
         let text = std::fs::read("/proc/stat").ok()?;
         let mut busy = 0;
@@ -139,7 +140,7 @@ impl<'a> Windows<'a> {
             .filter_map(|pid| process::read(format!("/proc/{pid}/stat").as_ref()).ok())
             .filter_map(|text| Stat::parse(&text)?.times().map(|t| t[0] + t[1]))
             .sum();
-        Some((busy as f64 - own as f64) / hz)
+        Some(((busy as f64 - own as f64) / hz, own as f64 / hz))
     }
 
     /// The locks of a run by name, looked up once a run.
@@ -176,6 +177,19 @@ impl<'a> Windows<'a> {
         }
         self.attached = Some((at, self.subject.runs));
         Ok(Ok(()))
+    }
+
+    /// How often a second the program comes to a place, and the part of its speed that it keeps with a probe there; `None` where a
+    /// window of the two was lost.
+    ///
+    /// # Errors
+    /// The program cannot be started again.
+    pub fn probed(&mut self, place: usize) -> anyhow::Result<Option<(f64, f64)>> {
+        let free = self.window(Order::Free)?;
+        let probed = self.window(Order::Dose { place, ns: 0 })?;
+        self.detach();
+        let (Went::Well(free), Went::Well(probed)) = (free, probed) else { return Ok(None) };
+        Ok(Some((probed.hits as f64 / probed.seconds, probed.speed / free.speed.max(1e-9))))
     }
 
     fn detach(&mut self) {
@@ -231,16 +245,18 @@ impl<'a> Windows<'a> {
         }
         self.subject.was_measured();
         let seconds = (to - from).as_secs_f64();
+        let (others, own) = match (used, used_after) {
+            (Some(before), Some(after)) => (after.0 - before.0, after.1 - before.1),
+            _ => (0.0, 0.0),
+        };
         Ok(Went::Well(Seen {
             seconds,
             speed: (after - before) / seconds,
             hits: counts_after.hits - counts.hits,
             spun: counts_after.spun - counts.spun,
             refused: counts_after.refused - counts.refused,
-            others: match (used, used_after) {
-                (Some(before), Some(after)) => ((after - before) / seconds).max(0.0),
-                _ => 0.0,
-            },
+            others: (others / seconds).max(0.0),
+            own: (own / seconds).max(0.0),
             run,
         }))
     }
@@ -289,6 +305,7 @@ impl<'a> Windows<'a> {
             hits: counts.hits - before.hits,
             spun: counts.spun - before.spun,
             refused: counts.refused - before.refused,
+            own: 0.0,
             others: done.others.unwrap_or(0.0) * sys::affinity(0).map_or(0.0, |cpus| cpus.len() as f64),
             run: 0,
         }))

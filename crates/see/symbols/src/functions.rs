@@ -1,8 +1,11 @@
 //! Functions of a file by their source names.
 
+use std::path::Path;
+
 use ncpu_files::reader::Source;
 use object::{Endian, elf};
 
+use crate::debug_file::debug_file;
 use crate::demangle::demangle;
 use crate::elf::{ENTRY, MAX_ENTRIES, for_entries, symbol_sections};
 
@@ -37,6 +40,15 @@ pub fn functions_named(file: &Source, name: &str) -> Vec<Function> {
     found.sort();
     found.dedup_by_key(|f| f.address);
     found
+}
+
+/// As [`functions_named`], by the symbols of the file that debuggers have for it where it has none of this name.
+pub fn functions_for_debuggers(file: &Source, path: &Path, name: &str) -> Vec<Function> {
+    let found = functions_named(file, name);
+    if !found.is_empty() {
+        return found;
+    }
+    debug_file(file, path).map_or_else(Vec::new, |(symbols, _)| functions_named(&symbols, name))
 }
 
 /// The function of a file that contains a code address.

@@ -35,7 +35,7 @@ pub use debug_file::crc32;
 pub use demangle::{boundary, demangle};
 pub use elf::{Sections, Segments, named_symbols};
 pub use function_name::parts as name_parts;
-pub use functions::{Function, function_at, functions_named};
+pub use functions::{Function, function_at, functions_for_debuggers, functions_named};
 pub use go::go_functions;
 pub use go_waits::go_wait_reasons;
 pub use goroutines::{GoState, Goroutine, goroutine_list, goroutines};

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use libbpf_rs::{Link, MapCore, MapFlags, ProgramMut, UprobeOpts};
 use ncpu_files::reader::Source;
-use ncpu_symbols::{Segments, functions_named, named_symbols};
+use ncpu_symbols::{Segments, functions_for_debuggers, named_symbols};
 
 use crate::bpf_support::{Error, Mapped, Result, load, monotonic_ns};
 use crate::program::Target;
@@ -67,7 +67,7 @@ impl Function {
         let source = Source::open(file)?;
         let named = |dynamic| named_symbols(&source, dynamic, &[name])[0];
         let of_source = || {
-            let mut found = functions_named(&source, name).into_iter().filter(|f| !f.cold);
+            let mut found = functions_for_debuggers(&source, file, name).into_iter().filter(|f| !f.cold);
             found.next().filter(|_| found.next().is_none()).map(|f| (f.address, f.size))
         };
         let address = named(false).or_else(|| named(true)).or_else(of_source).map(|(address, _)| address);

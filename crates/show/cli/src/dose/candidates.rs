@@ -65,7 +65,7 @@ pub fn worth_a_probe(
     Ok((out, too_often))
 }
 
-/// The part of the CPUs below which a function is not tried: a probe in a function costs a microsecond or more a call.
+/// The part of the program's CPU time below which a function is not tried: a probe in a function costs a microsecond or more a call.
 const LEAST_FUNCTION: f64 = 0.10;
 
 /// CPU-seconds that a fault and a wake-up take where no layer says more.
@@ -308,7 +308,7 @@ impl Looked {
         let elapsed = ncpu_report::onion::Onion::peel(recording)?.elapsed.max(1e-3);
         let all: f64 = samples.iter().map(|sample| sample.1).sum();
         let mut out = Vec::new();
-        for (name, seconds) in hot(&samples, LEAST_FUNCTION * self.cpus * elapsed) {
+        for (name, seconds) in hot(&samples, LEAST_FUNCTION * all) {
             // One without a symbol, as an inlined one, has no entry.
             let found = self.files.iter().find_map(|file| Function::find(file, name, false).ok().flatten());
             let Some(function) = found else { continue };
@@ -475,7 +475,7 @@ pub fn function(text: &str, files: &[PathBuf], at_return: bool) -> anyhow::Resul
     };
     Function::find(&path, name, at_return)
         .with_context(|| path.display().to_string())?
-        .with_context(|| format!("{} has no one symbol `{}`", path.display(), safe::cut(name, 100)))
+        .with_context(|| format!("{} has no symbol `{}`, or several", path.display(), safe::cut(name, 100)))
 }
 
 /// The number of a system call.
@@ -621,6 +621,9 @@ mod tests {
             assert!(spot(wrong).is_err(), "{wrong}");
         }
         let own = std::env::current_exe().unwrap();
+        // By the name that its source has.
+        let found = function("ncpu::dose::candidates::is_waiting", std::slice::from_ref(&own), false).unwrap();
+        assert_eq!(found.file, own);
         let text = format!("function:{}:main", own.display());
         assert!(
             matches!(spot(&text).unwrap(), Spot::Fixed(Place::Function(f)) if f.file == own && f.offset > 0)

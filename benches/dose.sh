@@ -20,14 +20,13 @@
 # | message | a message formatted for nobody | not formatted | the function removed |
 # | reads | the word of one rwlock, by readers alone | a rwlock each | no contention |
 # | counts | counters on one line | a line each | no contention |
-# | records | a record put on disk by itself | sixteen at a time | the call in 16 parts |
 # | blocks | malloc that maps and unmaps | memory kept | the largest gain |
 # | go | a sync.Mutex around a map | a map each | no contention |
 # | java | Collections.synchronizedMap | ConcurrentHashMap | no contention |
 # | python | the interpreter's lock | processes | no contention |
 # | idle | nothing: all of the above a hundred times more seldom | | no gain above 2 % |
 #
-# Files of `records` are made in the folder in which this runs. Without go, javac or python3 their cases are left out.
+# Without go, javac or python3 their cases are left out.
 #
 # The last columns are the layers' bound for the same place, and how far prediction and bound are from the twin.
 set -eu
@@ -96,7 +95,7 @@ twin() {
 }
 
 lscpu | sed -nE 's/^Model name: *//p'
-for name in ${*:-fdtorture file pipe mutex bytes calls faults mappings cached environment message reads counts records blocks go java python idle}; do
+for name in ${*:-fdtorture file pipe mutex bytes calls faults mappings cached environment message reads counts blocks go java python idle}; do
 	t=$dir/twins m=$dir/more w=$here/workloads
 	case $name in
 	fdtorture) twin $name 'kernel lock files_struct' removed "$dir/fdtorture" 4 -- "$dir/fdtorture" --unshare 4 ;;
@@ -109,8 +108,7 @@ for name in ${*:-fdtorture file pipe mutex bytes calls faults mappings cached en
 	mappings) twin $name 'mmap|munmap|mm_struct|faults' removed "$t" mappings 4 -- "$t" mappings --repaired 4 ;;
 	cached | reads | counts) twin $name . anchor "$m" $name 4 -- "$m" $name --repaired 4 ;;
 	environment) twin $name 'function getenv' removed "$m" $name 4 -- "$m" $name --repaired 4 ;;
-	message) twin $name 'function .*s.*printf' removed "$m" $name 4 -- "$m" $name --repaired 4 ;;
-	records) twin $name 'call fdatasync' split16 "$m" $name 4 -- "$m" $name --repaired 4 ;;
+	message) twin $name 'function .*printf' removed "$m" $name 4 -- "$m" $name --repaired 4 ;;
 	blocks) twin $name 'mmap|munmap|faults' removed "$m" $name 4 -- "$m" $name --repaired 4 ;;
 	go)
 		command -v go >/dev/null || { echo "go: left out, there is no go"; continue; }

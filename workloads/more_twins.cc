@@ -27,10 +27,8 @@ static int null_fd;
 
 struct alignas(256) Worker {
 	unsigned long done = 0, seed = 1;
-	int fd = -1;
 	std::map<int, int> own;
 	std::mutex own_mutex;
-	int batch = 0;
 	char *buffer = nullptr;
 	pthread_rwlock_t rw = PTHREAD_RWLOCK_INITIALIZER;
 	std::atomic<long> count{0};
@@ -103,17 +101,6 @@ static void __attribute__((noinline)) blocks(Worker &w)
 		free(b);
 }
 
-// Each record is put on disk by itself.
-static void __attribute__((noinline)) records(Worker &w)
-{
-	char record[200] = "record";
-	if (pwrite(w.fd, record, sizeof record, (w.done % 1000) * sizeof record) != sizeof record)
-		abort();
-	if (!repaired || ++w.batch % 16 == 0)
-		fdatasync(w.fd);
-	compute(w, 50000);
-}
-
 // Readers of one rwlock.
 static void __attribute__((noinline)) reads(Worker &w)
 {
@@ -152,10 +139,6 @@ int main(int argc, char **argv)
 	std::vector<Worker> workers(threads);
 	for (auto &w : workers) {
 		w.buffer = (char *)malloc(400 << 10);
-		if (what == "records" && (w.fd = open(".", O_TMPFILE | O_RDWR, 0600)) < 0) {
-			perror("more_twins: a file without a name here");
-			return 1;
-		}
 	}
 	std::vector<std::thread> all;
 	for (int i = 0; i < threads; i++)
@@ -167,7 +150,6 @@ int main(int argc, char **argv)
 				else if (what == "environment") environment(w);
 				else if (what == "message") message(w);
 				else if (what == "blocks") blocks(w);
-				else if (what == "records") records(w);
 				else if (what == "reads") reads(w);
 				else if (what == "counts") { count_up(repaired ? w.count : counters[i]); compute(w, 500); }
 				else { fprintf(stderr, "no case %s\n", what.c_str()); exit(2); }

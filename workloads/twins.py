@@ -1,5 +1,10 @@
 """twins.py [--repaired] WORKERS SECONDS: threads that compute under one interpreter lock; the twin has processes."""
-import multiprocessing, os, sys, threading, time
+import multiprocessing
+import os
+import sys
+import threading
+import time
+
 
 def work(out, seconds):
     null = os.open("/dev/null", os.O_WRONLY)
@@ -12,6 +17,7 @@ def work(out, seconds):
         done += 1
     out.put(done)
 
+
 if __name__ == "__main__":
     a = sys.argv[1:]
     repaired = a[0] == "--repaired"
@@ -21,6 +27,10 @@ if __name__ == "__main__":
     kind = multiprocessing.Process if repaired else threading.Thread
     out = multiprocessing.SimpleQueue()
     all = [kind(target=work, args=(out, seconds)) for _ in range(n)]
-    for t in all: t.start()
-    for t in all: t.join()
-    print(f"twins: {sum(out.get() for _ in range(n)) / seconds:.0f} ops/s")
+    begin = time.monotonic()
+    for t in all:
+        t.start()
+    for t in all:
+        t.join()
+    took = time.monotonic() - begin
+    print(f"twins: {sum(out.get() for _ in range(n)) / took:.0f} ops/s")

@@ -9,8 +9,7 @@ pub struct Candidate {
     pub kind: DosePlace,
     /// Its name.
     pub name: String,
-    /// CPU-seconds a second that the program spends there; of a lock, waiting for it; of a call that sleeps for its work, with that
-    /// sleep. `None` where that is not known.
+    /// CPU-seconds a second that the program spends there; of a lock, waiting for it. `None` where that is not known.
     pub busy: Option<f64>,
     /// Seconds that it takes each time, where that is known: then `busy` follows how often the program comes to it.
     pub each: Option<f64>,

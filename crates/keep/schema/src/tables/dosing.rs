@@ -17,7 +17,7 @@ tables! {
         binds_low "binds_low": Float [Percent Gauge], "lower end of its 95 % interval" since 8;
         binds_high "binds_high": Float [Percent Gauge], "upper end of its 95 % interval" since 8;
         hits "hits": Float [None Gauge], "times a second that the program came to it, without a dose" since 8;
-        busy "busy": Float [None Gauge], "CPU-seconds a second in it, of a lock waiting for it, of fsync and its like also asleep" since 8;
+        busy "busy": Float [None Gauge], "CPU-seconds a second in it, or of a lock waiting for it" since 8;
         dose "dose": Float [Microseconds Peak], "largest dose a hit" since 8;
         blocks "blocks": Int [None Count], "blocks of windows behind it" since 8;
         curved "curved": Float [Percent Gauge], "share of the answer that shapes with a knee or a curve have" since 8;

@@ -172,18 +172,12 @@ int BPF_PROG(on_call_end, struct pt_regs *regs, long ret)
 	c->count++;
 	if (surveying) {
 		struct thread_now *t = bpf_task_storage_get(&threads, p, NULL, 0);
-		if (t && t->call_began) {
-			__u64 took = bpf_ktime_get_ns() - t->call_began;
-
-			if (t->switches == p->nvcsw) {
-				c->awake++;
-				c->ns += took;
-			} else {
-				c->asleep++;
-				c->slept += took;
-			}
-			t->call_began = 0;
+		if (t && t->call_began && t->switches == p->nvcsw) {
+			c->awake++;
+			c->ns += bpf_ktime_get_ns() - t->call_began;
 		}
+		if (t)
+			t->call_began = 0;
 	}
 	if (dose_place == PLACE_CALL && dose_number == nr)
 		hit(s);

@@ -43,8 +43,6 @@ struct dose_call {
 	__u64 count;
 	__u64 awake;		/* calls of a survey in which the thread did not sleep */
 	__u64 ns;		/* time they took */
-	__u64 asleep;		/* calls of a survey in which it slept */
-	__u64 slept;		/* ns these took */
 };
 
 /* A contended lock, on a CPU. */

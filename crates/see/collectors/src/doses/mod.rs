@@ -117,10 +117,6 @@ pub struct CallSeen {
     pub awake: u64,
     /// Seconds those took.
     pub seconds: f64,
-    /// Calls in which it slept, of those that were seen whole.
-    pub asleep: u64,
-    /// Seconds these took.
-    pub slept: f64,
 }
 
 /// A kernel lock in a survey.
@@ -288,8 +284,6 @@ impl Doses {
                 count: calls_after[nr].count - calls[nr].count,
                 awake: calls_after[nr].awake - calls[nr].awake,
                 seconds: (calls_after[nr].ns - calls[nr].ns) as f64 / 1e9,
-                asleep: calls_after[nr].asleep - calls[nr].asleep,
-                slept: (calls_after[nr].slept - calls[nr].slept) as f64 / 1e9,
             })
             .collect();
         seen.sort_by_key(|call| std::cmp::Reverse(call.count));
@@ -447,8 +441,6 @@ impl Doses {
                 sum.count += row.count;
                 sum.awake += row.awake;
                 sum.ns += row.ns;
-                sum.asleep += row.asleep;
-                sum.slept += row.slept;
             }
         }
         rows

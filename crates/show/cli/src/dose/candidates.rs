@@ -33,8 +33,8 @@ const LOOKED_AT: usize = 3 * EACH;
 const KEPT: f64 = 0.4;
 
 /// Leaves of the functions that were found those that the program comes to, and not too often for a probe; at most [`EACH`]. And
-/// the names of those that it comes to too often. `probed` tells how often a second that is, and the part of the program's speed
-/// that is left with a probe there, or nothing where it does not know.
+/// the names of those that it comes to too often. `probed` returns how often a second that is, and the part of the program's speed
+/// that is left with a probe there, or nothing where that is not known.
 ///
 /// # Errors
 /// Those of `probed`.
@@ -94,9 +94,6 @@ const WAITING: [&str; 19] = [
     "futex_wait",
     "futex_waitv",
 ];
-
-/// Calls that wait for a device to do their work: the time asleep is theirs.
-const ASLEEP_AT_WORK: [&str; 6] = ["fsync", "fdatasync", "syncfs", "sync", "msync", "sync_file_range"];
 
 /// Calls of runtimes that stop their own threads, and of signal handlers: they come by the clock, and not with the work.
 const SIGNALLING: [&str; 9] = [
@@ -220,25 +217,19 @@ impl Looked {
     }
 
     fn calls(&self) -> Vec<Found> {
-        let mut all: Vec<(f64, String, u32, u64, bool)> = Vec::new();
+        let mut all: Vec<(f64, String, u32, u64)> = Vec::new();
         for call in &self.survey.calls {
+            // Calls that slept are left out of the time; those that were not seen whole take as long as the others.
+            let each = call.seconds / call.awake.max(1) as f64;
+            let busy = each * self.rate(call.awake);
             let name = call_name(call.number);
-            // The time of calls that slept counts where they slept for their work; calls that were not seen whole take as long
-            // as the others.
-            let sleeps = ASLEEP_AT_WORK.contains(&&*name);
-            let (seconds, seen) = match sleeps {
-                true => (call.seconds + call.slept, call.awake + call.asleep),
-                false => (call.seconds, call.awake),
-            };
-            let each = seconds / seen.max(1) as f64;
-            let busy = each * self.rate(seen);
             if busy >= LEAST * self.cpus && !is_waiting(&name) {
-                all.push((busy, name, call.number, call.count, sleeps));
+                all.push((busy, name, call.number, call.count));
             }
         }
         all.sort_by(|a, b| b.0.total_cmp(&a.0));
         all.truncate(EACH);
-        let found = |(busy, name, number, count, sleeps): (f64, String, u32, u64, bool)| {
+        let found = |(busy, name, number, count)| {
             let candidate = Candidate {
                 kind: DosePlace::Call,
                 name,
@@ -246,8 +237,7 @@ impl Looked {
                 each: Some(busy / self.rate(count)),
                 share: None,
                 rate: self.rate(count),
-                // Threads that sleep use no CPU.
-                bound: self.bound(busy).filter(|_| !sleeps),
+                bound: self.bound(busy),
             };
             (candidate, Spot::Fixed(Place::Call(number)))
         };
@@ -622,7 +612,8 @@ mod tests {
         }
         let own = std::env::current_exe().unwrap();
         // By the name that its source has.
-        let found = function("ncpu::dose::candidates::is_waiting", std::slice::from_ref(&own), false).unwrap();
+        let found =
+            function("ncpu::dose::candidates::is_waiting", std::slice::from_ref(&own), false).unwrap();
         assert_eq!(found.file, own);
         let text = format!("function:{}:main", own.display());
         assert!(

@@ -140,6 +140,12 @@ static __always_inline void hit(struct dose_slot *s)
 	s->window_spun += spin.now - began;
 }
 
+/* A call that lost its CPU took longer than its own time, as one that slept did. */
+static __always_inline __u64 switches_of(struct task_struct *p)
+{
+	return p->nvcsw + p->nivcsw;
+}
+
 SEC("tp_btf/sys_enter")
 int BPF_PROG(on_call, struct pt_regs *regs, long nr)
 {
@@ -150,7 +156,7 @@ int BPF_PROG(on_call, struct pt_regs *regs, long nr)
 	struct thread_now *t = bpf_task_storage_get(&threads, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!t)
 		return 0;
-	t->switches = p->nvcsw;
+	t->switches = switches_of(p);
 	t->call_began = bpf_ktime_get_ns();
 	return 0;
 }
@@ -172,7 +178,7 @@ int BPF_PROG(on_call_end, struct pt_regs *regs, long ret)
 	c->count++;
 	if (surveying) {
 		struct thread_now *t = bpf_task_storage_get(&threads, p, NULL, 0);
-		if (t && t->call_began && t->switches == p->nvcsw) {
+		if (t && t->call_began && t->switches == switches_of(p)) {
 			c->awake++;
 			c->ns += bpf_ktime_get_ns() - t->call_began;
 		}

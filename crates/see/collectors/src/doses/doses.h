@@ -41,7 +41,7 @@ struct dose_slot {
 /* A system call, on a CPU. */
 struct dose_call {
 	__u64 count;
-	__u64 awake;		/* calls of a survey in which the thread did not sleep */
+	__u64 awake;		/* calls of a survey in which the thread kept its CPU */
 	__u64 ns;		/* time they took */
 };
 

@@ -113,7 +113,7 @@ pub struct CallSeen {
     pub number: u32,
     /// Calls that ended.
     pub count: u64,
-    /// Calls in which the thread did not sleep.
+    /// Calls in which the thread kept its CPU.
     pub awake: u64,
     /// Seconds those took.
     pub seconds: f64,

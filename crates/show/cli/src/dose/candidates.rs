@@ -219,7 +219,7 @@ impl Looked {
     fn calls(&self) -> Vec<Found> {
         let mut all: Vec<(f64, String, u32, u64)> = Vec::new();
         for call in &self.survey.calls {
-            // Calls that slept are left out of the time; those that were not seen whole take as long as the others.
+            // Calls that slept or lost their CPU are left out of the time; those that were not seen whole take as long as the others.
             let each = call.seconds / call.awake.max(1) as f64;
             let busy = each * self.rate(call.awake);
             let name = call_name(call.number);

@@ -111,17 +111,17 @@ for name in ${*:-fdtorture file pipe mutex bytes calls faults mappings cached en
 	message) twin $name 'function .*printf' removed "$m" $name 4 -- "$m" $name --repaired 4 ;;
 	blocks) twin $name 'mmap|munmap|faults' removed "$m" $name 4 -- "$m" $name --repaired 4 ;;
 	go)
-		command -v go >/dev/null || { echo "go: left out, there is no go"; continue; }
+		command -v go >/dev/null || { echo "go: left out, it is not installed"; continue; }
 		go build -o "$dir/gotwins" "$w/twins.go"
 		twin $name . anchor "$dir/gotwins" 4 -- "$dir/gotwins" --repaired 4
 		;;
 	java)
-		command -v javac >/dev/null || { echo "java: left out, there is no javac"; continue; }
+		command -v javac >/dev/null || { echo "java: left out, javac is not installed"; continue; }
 		javac -d "$dir" "$w/Twins.java"
 		twin $name . anchor java -cp "$dir" Twins 4 -- java -cp "$dir" Twins --repaired 4
 		;;
 	python)
-		command -v python3 >/dev/null || { echo "python: left out, there is no python3"; continue; }
+		command -v python3 >/dev/null || { echo "python: left out, python3 is not installed"; continue; }
 		twin $name . anchor python3 "$w/twins.py" 4 -- python3 "$w/twins.py" --repaired 4
 		;;
 	idle) twin $name . idle "$t" idle 4 -- "$t" idle --repaired 4 ;;

@@ -174,9 +174,9 @@ fn headline(felt: &[&Dosed], found: &Found) -> String {
     let least = |place: &&Dosed| place.removed.map_or(0.0, |figure| figure.value);
     if let Some(anchor) = anchor.filter(|anchor| felt.iter().map(least).fold(0.0, f64::max) < anchor.low) {
         return format!(
-            "Its threads hold each other up: without that it would do {}. {}\n",
-            gain(anchor),
-            "`ncpu run` names the locks and the memory that they share."
+            "Its threads hold each other up: without that it would do {}. `ncpu run` names the locks and the memory that \
+             they share.\n",
+            gain(anchor)
         );
     }
     let known = found.places.iter().any(|p| p.verdict != DoseVerdict::Unknown);

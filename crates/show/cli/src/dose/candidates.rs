@@ -300,8 +300,7 @@ impl Looked {
         let mut out = Vec::new();
         for (name, seconds) in hot(&samples, LEAST_FUNCTION * all) {
             // One without a symbol, as an inlined one, has no entry.
-            let found = self.files.iter().find_map(|file| Function::find(file, name, false).ok().flatten());
-            let Some(function) = found else { continue };
+            let Some(function) = found_in(&self.files, name, false) else { continue };
             let candidate = Candidate {
                 kind: DosePlace::Function,
                 name: name.to_owned(),
@@ -358,7 +357,7 @@ fn hot<'a>(samples: &[(Vec<&'a str>, f64)], least: f64) -> Vec<(&'a str, f64)> {
     all
 }
 
-/// Files whose code is looked through for functions, at most.
+/// The most files whose code is looked through for functions.
 const FILES: usize = 64;
 
 /// Files with code that a process has mapped, its program's first, as they are seen from here: a command's process has ended when
@@ -448,6 +447,11 @@ pub fn named(text: &str, files: &[PathBuf], survey: &Survey) -> anyhow::Result<F
     })
 }
 
+/// The function of this name in the first file that has it.
+fn found_in(files: &[PathBuf], name: &str, at_return: bool) -> Option<Function> {
+    files.iter().find_map(|file| Function::find(file, name, at_return).ok().flatten())
+}
+
 /// A function, `[FILE:]NAME`, of the first of the program's files that has it without one.
 ///
 /// # Errors
@@ -456,8 +460,7 @@ pub fn function(text: &str, files: &[PathBuf], at_return: bool) -> anyhow::Resul
     let (path, name) = match text.split_once(':').filter(|(path, _)| path.contains('/')) {
         Some((path, name)) => (PathBuf::from(path), name),
         None => {
-            let found = files.iter().find_map(|file| Function::find(file, text, at_return).ok().flatten());
-            if let Some(function) = found {
+            if let Some(function) = found_in(files, text, at_return) {
                 return Ok(function);
             }
             (files.first().context("which file has the function? give FILE:NAME")?.clone(), text)

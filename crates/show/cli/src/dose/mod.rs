@@ -215,7 +215,6 @@ fn measure(args: &DoseArgs, stop: &AtomicBool) -> anyhow::Result<Option<Measured
     let wants_runs = args.runs || args.metric.metric.is_some();
     let Some(looked) = look(&mut subject, &mut doses, args)? else { return Ok(None) };
     let (looked, bins) = looked;
-    let files = looked.files.clone();
     let mut length = Duration::from_millis(args.window);
     let (speed, metric) = if let Some(url) = &args.metric_url {
         let counter = Counter::parse(url)?;
@@ -223,7 +222,7 @@ fn measure(args: &DoseArgs, stop: &AtomicBool) -> anyhow::Result<Option<Measured
         let words = counter.words();
         (Speed::Counter(counter), words)
     } else if let Some(function) = args.count.as_deref().and_then(|what| what.strip_prefix("function:")) {
-        let found = candidates::function(function, &files, false)?;
+        let found = candidates::function(function, &looked.files, false)?;
         (Speed::Function(found), format!("calls of {}", function.rsplit(':').next().unwrap_or(function)))
     } else if let Some(call) = &args.count {
         (Speed::Call(candidates::call_number(call)?), format!("{call} calls"))
@@ -248,7 +247,7 @@ fn measure(args: &DoseArgs, stop: &AtomicBool) -> anyhow::Result<Option<Measured
     let found = match args.places.as_slice() {
         [] => looked.candidates(&mut namer)?,
         places => {
-            let named = places.iter().map(|text| candidates::named(text, &files, &looked.survey));
+            let named = places.iter().map(|text| candidates::named(text, &looked.files, &looked.survey));
             named.collect::<anyhow::Result<Vec<_>>>()?
         }
     };

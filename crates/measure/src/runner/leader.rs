@@ -217,6 +217,10 @@ impl<'a> Leader<'a> {
             return false;
         }
         self.next_check = n + n / 4 + 1;
-        Summary::of(&self.nanos).uncertainty() <= self.plan.precision
+        let known = Summary::of(&self.nanos);
+        // Samples that are all alike are known no better than to a step of the clock.
+        let batch = self.board.control.batch.load(Relaxed) as f64;
+        let step = self.clock.resolution as f64 / batch / known.median;
+        known.uncertainty().max(step) <= self.plan.precision
     }
 }

@@ -132,8 +132,8 @@ fn a_stop_keeps_what_is_done() {
         })
     };
     let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
-    // Samples that are all alike have no uncertainty at all; this is less.
-    let endless = Plan { duration: Duration::from_secs(1000), precision: -1.0, ..Plan::default() };
+    // No clock is that exact.
+    let endless = Plan { duration: Duration::from_secs(1000), precision: 1e-12, ..Plan::default() };
     let o =
         run(&case(|_| Ok(Box::new(Alone(|_| Ok(each(|| ())))))), &[], &endless, &machine(), &stop).unwrap();
     setter.join().unwrap();

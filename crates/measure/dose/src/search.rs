@@ -43,6 +43,10 @@ const MOST_PROBE: f64 = 2.0;
 const MOST_PROBE_OF_A_LOCK: f64 = 4.0;
 const WAITED_FOR: f64 = 0.2;
 
+/// A dose that slows the program by more than this of itself, beyond chance, does something else too: what it leaves behind is not
+/// what the place costs. Of a lock, several threads may come late for one dose.
+const MOST_BINDS: f64 = 1.2;
+
 /// A gain below this is none.
 pub const LEAST_GAIN: f64 = 1.02;
 
@@ -617,6 +621,10 @@ fn verdict(
         return (DoseVerdict::Nothing, None);
     }
     let exclusive = is_exclusive(candidate.kind);
+    if !exclusive && certain.low > MOST_BINDS {
+        let times = certain.value;
+        return unknown(&format!("a dose slows the program by {times:.1} times what the dose takes"));
+    }
     // The effect beyond chance; for a lock also beyond that of work side by side.
     let felt = if exclusive { serial(certain.low, program.cpus) > 0.0 } else { certain.low > 0.0 };
     match (felt, removed) {
@@ -648,6 +656,8 @@ mod tests {
         rest: f64,
         cpus: f64,
         noise: f64,
+        /// The call's doses delay the program by so many times their length.
+        times: f64,
         /// Windows until the user stops it.
         most: usize,
         /// Loss of speed to doses, and the time.
@@ -665,6 +675,7 @@ mod tests {
                 rest: 300.0,
                 cpus: 4.0,
                 noise: 0.03,
+                times: 1.0,
                 most: usize::MAX,
                 harm: (0.0, 0.0),
             }
@@ -695,7 +706,7 @@ mod tests {
                 Order::Free | Order::Dose { ns: 0, .. } => self.time(0.0, 0.0, self.cpus),
                 Order::OneCpu => self.time(0.0, 0.0, 1.0),
                 Order::Dose { place: 0, ns } => self.time(ns.into(), 0.0, self.cpus),
-                Order::Dose { place: 1, ns } => self.time(0.0, ns.into(), self.cpus),
+                Order::Dose { place: 1, ns } => self.time(0.0, self.times * f64::from(ns), self.cpus),
                 Order::Dose { place: 2, .. } => self.time(0.0, 0.0, self.cpus),
                 Order::Dose { .. } => return Ok(Went::Refused("no such place".into())),
             };
@@ -781,6 +792,18 @@ mod tests {
         let missing = of(&found, "missing");
         assert_eq!((missing.verdict, missing.why.as_deref()), (DoseVerdict::Unknown, Some("no such place")));
         assert!(!found.over && found.lost > 0);
+    }
+
+    #[test]
+    fn a_dose_that_does_more_than_it_takes_says_nothing() {
+        fastrand::seed(13);
+        let mut made = Passing { lock: 100.0, times: 12.0, ..Passing::new(13) };
+        let mut all = candidates();
+        all[1].busy = Some(4.0 * 200.0 / 600.0);
+        let found = search(&mut made, &options(4.0), all).unwrap();
+        let work = of(&found, "work");
+        assert_eq!(work.verdict, DoseVerdict::Unknown, "{work:?}");
+        assert!(work.why.as_ref().is_some_and(|why| why.contains("times what the dose takes")), "{work:?}");
     }
 
     #[test]

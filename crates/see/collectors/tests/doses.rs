@@ -152,6 +152,66 @@ fn functions_are_places() {
     assert_eq!(Function::find(libc.as_ref(), "no_such_function_here", false).unwrap(), None);
 }
 
+/// What a process has where a function of a file begins.
+fn byte_at(pid: u32, function: &Function) -> u8 {
+    use std::os::unix::fs::FileExt;
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let file = function.file.to_str().unwrap();
+    let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
+    let address = maps.lines().filter(|line| line.ends_with(file)).find_map(|line| {
+        let (range, rest) = line.split_once(' ').unwrap();
+        let (start, end) = range.split_once('-').unwrap();
+        let from = number(rest.split(' ').nth(1).unwrap());
+        let address = (number(start) + function.offset).checked_sub(from)?;
+        (number(start)..number(end)).contains(&address).then_some(address)
+    });
+    let mut byte = [0];
+    let memory = std::fs::File::open(format!("/proc/{pid}/mem")).unwrap();
+    memory.read_exact_at(&mut byte, address.unwrap()).unwrap();
+    byte[0]
+}
+
+#[test]
+fn a_probe_of_one_process_is_in_no_other() {
+    if !allowed() {
+        return;
+    }
+    let (copier, other) = (Copier::begin(), Copier::begin());
+    let mut doses = Doses::load(&copier.target()).unwrap();
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", copier.0.pid())).unwrap();
+    let libc =
+        maps.lines().filter_map(|l| l.split_whitespace().nth(5)).find(|path| path.contains("/libc.so"));
+    let Some(libc) = libc else { return eprintln!("skipped: dd has no shared C library") };
+    let write = Function::find(libc.as_ref(), "write", false).unwrap().unwrap();
+    let plain = byte_at(other.0.pid(), &write);
+    doses.only(Some(copier.0.pid()));
+    doses.attach(&Place::Function(write.clone())).unwrap();
+    until("hits are counted", || doses.counts().hits >= 100);
+    assert_eq!(byte_at(other.0.pid(), &write), plain);
+    assert_ne!(byte_at(copier.0.pid(), &write), plain);
+}
+
+/// `vxorps` is a push to the kernel's breakpoints, by the byte of its opcode.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_function_whose_first_instruction_would_be_taken_for_another_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, program) = (dir.path().join("two.c"), dir.path().join("two"));
+    let text = r#"
+        asm(".globl wide\n.type wide,@function\nwide: vxorps %xmm0,%xmm0,%xmm0\nret\n.size wide,.-wide");
+        asm(".globl plain\n.type plain,@function\nplain: endbr64\npush %rbp\npop %rbp\nret\n.size plain,.-plain");
+        int main(void) { return 0; }"#;
+    std::fs::write(&source, text).unwrap();
+    let built = Command::new("gcc").arg("-o").arg(&program).arg(&source).status();
+    assert!(built.unwrap().success());
+    let refused = Function::find(&program, "wide", false).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::Unsupported);
+    // Behind the landing pad, which would take a step of its own.
+    let plain = Function::find(&program, "plain", false).unwrap().unwrap();
+    let code = std::fs::read(&program).unwrap();
+    assert_eq!(code[plain.offset as usize], 0x55);
+}
+
 /// The process that is killed: gives doses to the program whose number it was given, until then.
 #[test]
 fn victim() {

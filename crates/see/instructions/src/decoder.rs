@@ -34,6 +34,19 @@ pub fn entry(machine: Machine, code: &[u8]) -> u32 {
     }
 }
 
+/// Whether the kernel's breakpoint at the instruction that this code begins with leaves it doing what it does.
+///
+/// The kernel executes or emulates the instruction elsewhere, and tells by its opcode's byte which of the two: of an instruction with
+/// a VEX, EVEX or XOP prefix too, whose bytes mean another one. It takes `vpbroadcastb %esi,%zmm16`, with which glibc's `memset` begins on
+/// processors with AVX-512, for a conditional jump that is not taken, and every process on the machine that has the library has
+/// its memory set to something else (Linux 6.18, arch/x86/kernel/uprobes.c, `branch_setup_xol_ops` and `push_setup_xol_ops`).
+pub fn may_have_a_probe(machine: Machine, code: &[u8]) -> bool {
+    match machine {
+        Machine::X86_64 => x86_64::may_have_a_probe(code),
+        Machine::Aarch64 => true,
+    }
+}
+
 /// Offset of the first instruction that returns, in code that begins with an instruction.
 pub fn first_return(machine: Machine, code: &[u8]) -> Option<u32> {
     match machine {
@@ -84,6 +97,34 @@ mod tests {
         assert_eq!(entry(X86_64, &[0x55]), 0);
         assert_eq!(first_return(X86_64, &[0xb8, 0xc3, 0xc3, 0xc3, 0xc3, 0xc3, 0xc3]), Some(5));
         assert_eq!(first_return(X86_64, &[0x90, 0x06, 0xc3]), None);
+    }
+
+    #[test]
+    fn no_probe_is_put_where_the_kernel_takes_an_instruction_for_another() {
+        // push %rbp; endbr64; nopl; sub $8,%rsp; movups %xmm0,(%rdi); ret; jmp *(%rip)
+        for code in [
+            &[0x55][..],
+            &[0xf3, 0x0f, 0x1e, 0xfa],
+            &[0x0f, 0x1f, 0x44, 0, 0],
+            &[0x48, 0x83, 0xec, 0x08],
+            &[0x0f, 0x11, 0x07],
+            &[0xc3],
+            &[0xff, 0x25, 0, 0, 0, 0],
+        ] {
+            assert!(may_have_a_probe(X86_64, code), "{code:x?}");
+        }
+        // vpbroadcastb %esi,%zmm16; vxorps %xmm0,%xmm0,%xmm0; vmovd %esi,%xmm0; vpbroadcastb %xmm0,%ymm0; and what is none
+        for code in [
+            &[0x62, 0xe2, 0x7d, 0x48, 0x7a, 0xc6][..],
+            &[0xc5, 0xf8, 0x57, 0xc0],
+            &[0xc5, 0xf9, 0x6e, 0xc6],
+            &[0xc4, 0xe2, 0x7d, 0x78, 0xc0],
+            &[0x06],
+            &[0x48],
+            &[],
+        ] {
+            assert!(!may_have_a_probe(X86_64, code), "{code:x?}");
+        }
     }
 
     proptest! {

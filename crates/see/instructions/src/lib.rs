@@ -37,7 +37,7 @@ mod tests_aarch64;
 
 pub use code::{Code, Instruction, Waited};
 pub use decoded::{Kind, Text};
-pub use decoder::{entry, exits, first_return};
+pub use decoder::{entry, exits, first_return, may_have_a_probe};
 pub use exits::Exits;
 pub use machine::Machine;
 pub use operand::{Address, Operand, Stale};

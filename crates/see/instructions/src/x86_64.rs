@@ -1,7 +1,7 @@
 //! Decodes x86-64.
 
 use iced_x86::{
-    Code as Iced, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction,
+    Code as Iced, Decoder, DecoderOptions, EncodingKind, FlowControl, Formatter, GasFormatter, Instruction,
     InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
 };
 
@@ -366,6 +366,12 @@ pub(crate) fn entry(code: &[u8]) -> u32 {
         Some([0x50..=0x57, ..] | [0x41, 0x50..=0x57, ..]) => 4,
         _ => 0,
     }
+}
+
+/// See [`crate::may_have_a_probe`].
+pub(crate) fn may_have_a_probe(code: &[u8]) -> bool {
+    let instruction = Decoder::new(64, code, DecoderOptions::NONE).decode();
+    !instruction.is_invalid() && instruction.code().encoding() == EncodingKind::Legacy
 }
 
 /// See [`crate::first_return`].

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use libbpf_rs::{Link, MapCore, MapFlags, ProgramMut, UprobeOpts};
 use ncpu_files::reader::Source;
+use ncpu_instructions::{Machine, entry, may_have_a_probe};
 use ncpu_symbols::{Segments, functions_for_debuggers, named_symbols};
 
 use crate::bpf_support::{Error, Mapped, Result, load, monotonic_ns};
@@ -27,6 +28,9 @@ pub const MOST: Duration = Duration::from_micros(100);
 
 /// A CPU spins for at most half of each such time.
 const GUARDED: Duration = Duration::from_millis(100);
+
+/// Bytes of code that hold a landing pad and an instruction.
+const INSTRUCTIONS: usize = 24;
 
 /// Where a dose is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +66,7 @@ impl Function {
     /// The function of this name, as its symbol or its source has it, in an ELF file; `None` where it has none, or several.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// The file cannot be read, or a probe there would have another instruction executed than the function's first.
     pub fn find(file: &Path, name: &str, at_return: bool) -> std::io::Result<Option<Function>> {
         let source = Source::open(file)?;
         let named = |dynamic| named_symbols(&source, dynamic, &[name])[0];
@@ -71,8 +75,21 @@ impl Function {
             found.next().filter(|_| found.next().is_none()).map(|f| (f.address, f.size))
         };
         let address = named(false).or_else(|| named(true)).or_else(of_source).map(|(address, _)| address);
-        let offset = address.and_then(|address| Segments::read(&source)?.offset(address));
-        Ok(offset.map(|offset| Function { file: file.to_owned(), offset, at_return }))
+        let Some(segments) = Segments::read(&source) else { return Ok(None) };
+        let Some(begin) = address.and_then(|address| segments.offset(address)) else { return Ok(None) };
+        let mut code = vec![0; INSTRUCTIONS];
+        let read = source.read_at(&mut code, begin)?;
+        code.truncate(read);
+        // Code of 32 bits has the same prefixes.
+        let machine = Machine::of_elf(segments.machine()).or(Machine::OWN);
+        let offset = begin + machine.map_or(0, |machine| u64::from(entry(machine, &code)));
+        if !machine.is_some_and(|machine| may_have_a_probe(machine, &code[(offset - begin) as usize..])) {
+            let what = format!(
+                "no probe can be put at {name}: the kernel would execute another instruction than its first"
+            );
+            return Err(std::io::Error::new(std::io::ErrorKind::Unsupported, what));
+        }
+        Ok(Some(Function { file: file.to_owned(), offset, at_return }))
     }
 }
 
@@ -156,6 +173,8 @@ pub struct Doses {
     /// Counts calls of a function, likewise.
     progress: Option<Link>,
     held: Vec<Link>,
+    /// Probes in functions are in this process alone.
+    only: Option<u32>,
     chosen: Vec<u64>,
     notes: Vec<String>,
     faults: bool,
@@ -210,6 +229,7 @@ impl Doses {
             counting: None,
             progress: None,
             held: Vec::new(),
+            only: None,
             chosen: Vec::new(),
             notes,
             faults,
@@ -234,13 +254,20 @@ impl Doses {
         Ok(())
     }
 
+    /// Later probes in functions are put into this process alone, and not into all that have the file: each hit of those takes microseconds
+    /// of programs that nobody asked about.
+    pub fn only(&mut self, pid: Option<u32>) {
+        self.only = pid;
+    }
+
     /// Counts calls of a function from now on, or of none.
     ///
     /// # Errors
     /// The kernel cannot put a probe there.
     pub fn count_function(&mut self, function: Option<&Function>) -> Result<()> {
         self.progress = None;
-        self.progress = function.map(|f| attached_to(&self.skel.progs.on_progress, f)).transpose()?;
+        let attached = |f| attached_to(&self.skel.progs.on_progress, f, self.only);
+        self.progress = function.map(attached).transpose()?;
         Ok(())
     }
 
@@ -327,7 +354,7 @@ impl Doses {
             Place::Interrupt(_) => Some((&p.on_irq_end, "irq_handler_exit")),
             Place::Function(function) => {
                 let program = if function.at_return { &p.on_function_end } else { &p.on_function };
-                self.held.push(attached_to(program, function)?);
+                self.held.push(attached_to(program, function, self.only)?);
                 None
             }
         };
@@ -451,9 +478,15 @@ fn attached(program: &ProgramMut<'_>) -> Result<Link> {
     program.attach().map_err(|source| Error::Bpf { doing: "attaching to the kernel's tracepoints", source })
 }
 
-fn attached_to(program: &ProgramMut<'_>, function: &Function) -> Result<Link> {
+/// In all processes that have the function, or in one of them.
+fn attached_to(program: &ProgramMut<'_>, function: &Function, only: Option<u32>) -> Result<Link> {
     let opts = UprobeOpts { retprobe: function.at_return, ..UprobeOpts::default() };
     program
-        .attach_uprobe_with_opts(-1, &function.file, function.offset as usize, opts)
+        .attach_uprobe_with_opts(
+            only.map_or(-1, |pid| pid as i32),
+            &function.file,
+            function.offset as usize,
+            opts,
+        )
         .map_err(|source| Error::Bpf { doing: "attaching to a function", source })
 }

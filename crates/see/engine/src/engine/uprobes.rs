@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::{Link, ProgramMut, UprobeOpts};
 use ncpu_files::reader::Source;
-use ncpu_instructions::{Machine, entry, first_return};
+use ncpu_instructions::{Machine, entry, first_return, may_have_a_probe};
 use ncpu_machine::process;
 
 use super::budget::{Budget, Coverage, EVERY, FIRST_LOOK, Look, Probes};
@@ -285,6 +285,12 @@ impl Uprobes {
         let state = &mut groups[group as usize];
         if state.gone {
             return Ok(());
+        }
+        if let Some(probe) = probes.iter().find(|probe| !is_safe(file, probe.offset)) {
+            return Err(format!(
+                "no probe can be put at {} ({:#x} of its file): the kernel would execute another instruction there",
+                probe.name, probe.offset
+            ));
         }
         let found = probes.len();
         let most = if kernel.multi { MAX_PROBES } else { MAX_SINGLE };
@@ -585,6 +591,14 @@ fn own_offset(address: u64) -> Option<u64> {
     let maps = process::read("/proc/self/maps".as_ref()).ok()?;
     let mapping = process::mappings(&maps).find(|m| m.contains(address))?;
     Some(address - mapping.start + mapping.offset)
+}
+
+/// Whether a probe leaves the instruction at this place of a file as it is.
+fn is_safe(file: &Source, offset: u64) -> bool {
+    let mut code = vec![0; 16];
+    let Ok(read) = file.read_at(&mut code, offset) else { return false };
+    // Of another machine's program, as one of 32 bits, it is the same or nothing.
+    Machine::OWN.is_none_or(|machine| may_have_a_probe(machine, &code[..read]))
 }
 
 /// Attaches a program to several places of a file, in all processes.

@@ -126,6 +126,12 @@ pub struct Looked {
 pub type Found = (Candidate, Spot);
 
 impl Looked {
+    /// Whether the program starts processes, or threads, again and again.
+    pub fn starts_processes(&self) -> bool {
+        const STARTING: [&str; 4] = ["fork", "vfork", "clone", "clone3"];
+        self.survey.calls.iter().any(|call| STARTING.contains(&&*call_name(call.number)))
+    }
+
     fn rate(&self, count: u64) -> f64 {
         count as f64 / self.survey.seconds.max(1e-3)
     }
@@ -455,20 +461,20 @@ fn found_in(files: &[PathBuf], name: &str, at_return: bool) -> Option<Function> 
 /// A function, `[FILE:]NAME`, of the first of the program's files that has it without one.
 ///
 /// # Errors
-/// No file has such a symbol, or it cannot be read.
+/// No file has such a symbol, or it cannot be read or have a probe.
 pub fn function(text: &str, files: &[PathBuf], at_return: bool) -> anyhow::Result<Function> {
-    let (path, name) = match text.split_once(':').filter(|(path, _)| path.contains('/')) {
-        Some((path, name)) => (PathBuf::from(path), name),
-        None => {
-            if let Some(function) = found_in(files, text, at_return) {
-                return Ok(function);
-            }
-            (files.first().context("which file has the function? give FILE:NAME")?.clone(), text)
-        }
+    let (files, name) = match text.split_once(':').filter(|(path, _)| path.contains('/')) {
+        Some((path, name)) => (vec![PathBuf::from(path)], name),
+        None => (files.to_vec(), text),
     };
-    Function::find(&path, name, at_return)
-        .with_context(|| path.display().to_string())?
-        .with_context(|| format!("{} has no symbol `{}`, or several", path.display(), safe::cut(name, 100)))
+    let first = files.first().context("which file has the function? give FILE:NAME")?;
+    for file in &files {
+        let found = Function::find(file, name, at_return).with_context(|| file.display().to_string())?;
+        if let Some(function) = found {
+            return Ok(function);
+        }
+    }
+    anyhow::bail!("{} has no symbol `{}`, or several", first.display(), safe::cut(name, 100))
 }
 
 /// The number of a system call.

@@ -244,6 +244,7 @@ fn measure(args: &DoseArgs, stop: &AtomicBool) -> anyhow::Result<Option<Measured
         }
     };
 
+    let starts_processes = looked.starts_processes();
     let found = match args.places.as_slice() {
         [] => looked.candidates(&mut namer)?,
         places => {
@@ -260,6 +261,7 @@ fn measure(args: &DoseArgs, stop: &AtomicBool) -> anyhow::Result<Option<Measured
     }
     let mut bench = Windows::new(doses, subject, speed, length, namer, cpu, &args.command, stop);
     bench.spots = found.iter().map(|place| place.1.clone()).collect();
+    bench.several = starts_processes;
     bench.count()?;
     let (found, too_often) = match whole || !args.places.is_empty() {
         true => (found, Vec::new()),

@@ -58,6 +58,9 @@ pub struct Windows<'a> {
     locks: (u64, Vec<(u64, String)>),
     /// Why a counter could not be read, the last time.
     pub unread: Option<String>,
+    /// The process that probes in functions are in; nothing once the program has had several.
+    only: Option<u32>,
+    pub several: bool,
 }
 
 /// Time for a place that was just attached, or for threads that were just moved, to have its effect.
@@ -93,7 +96,24 @@ impl<'a> Windows<'a> {
             attached: None,
             locks: (0, Vec::new()),
             unread: None,
+            only: None,
+            several: false,
         }
+    }
+
+    /// Puts later probes in functions into the program's process alone, while it has one: others pay for none.
+    fn choose_process(&mut self) -> anyhow::Result<()> {
+        let whole = matches!(self.speed, Speed::Runs(_));
+        let pid = self.subject.pid().filter(|_| !whole);
+        self.several |= pid.is_some_and(|pid| sys::tree_of(pid).len() > 1);
+        let only = pid.filter(|_| !self.several);
+        if only != self.only {
+            self.only = only;
+            self.doses.only(only);
+            self.detach();
+            self.count()?;
+        }
+        Ok(())
     }
 
     /// Attaches what speed is counted by.
@@ -203,6 +223,7 @@ impl<'a> Windows<'a> {
             State::Ended => return Ok(Went::Lost),
             State::Over => return Ok(Went::Over),
         }
+        self.choose_process()?;
         let run = self.subject.runs;
         let mut confined = None;
         let was_attached = self.attached;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ncpu_schema::{Layer, SampleClass};
 
 use super::asleep::{active, keeps_house};
+use super::inlined::Inlined;
 use super::names::short;
 use super::places::{Place, begins, is_library, is_line};
 use super::runtime::compiles;
@@ -110,7 +111,10 @@ pub(super) fn hot(view: &View<'_>) -> Option<(String, f64)> {
         chain.push(frame);
         share = seconds / user;
     }
-    let called: Vec<String> = next(&left, chain.len())
+    let mut calls = next(&left, chain.len());
+    calls.extend(chain.last().into_iter().flat_map(|last| put_into(view, last)));
+    calls.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let called: Vec<String> = calls
         .into_iter()
         .filter(|(_, seconds)| *seconds >= CALLED * all)
         .take(CALLEES)
@@ -121,6 +125,20 @@ pub(super) fn hot(view: &View<'_>) -> Option<(String, f64)> {
         words += &format!(" ({})", called.join(", "));
     }
     Some((words, share))
+}
+
+/// Functions of libraries that a compiler put into one of the program's own, with their seconds: the outermost of each, which is what
+/// the program calls.
+fn put_into(view: &View<'_>, function: &str) -> Vec<(String, f64)> {
+    if is_library(function) {
+        return Vec::new();
+    }
+    let own =
+        view.samples.iter().filter(|s| s.class == SampleClass::User && s.user.first() == Some(&function));
+    let seconds: f64 = own.map(|s| s.seconds).sum();
+    let inlined = Inlined::new(view, |frame| is_library(frame).then_some(frame));
+    let parts = inlined.parts.get(function).into_iter().flatten();
+    parts.map(|(frame, part)| ((*frame).to_string(), part * seconds)).collect()
 }
 
 /// Of JavaScript that has no names here, how it would have them, and its part.

@@ -3,8 +3,8 @@
 /// A function's name without template arguments, parameters and what the compiler added: `std::locale::locale` of
 /// `std::locale::locale()`, `write_fmt` with its type of `<std::io::Stdout as std::io::Write>::write_fmt`.
 pub fn short(name: &str) -> String {
-    // A line of a script is already short, and so is a method of Go.
-    if is_line(name) || name.contains(".(*") || name.starts_with('[') {
+    // A line of a script is already short, and so are a method of Go and a constructor of Java.
+    if is_line(name) || name.contains(".(*") || name.starts_with('[') || name.ends_with(".<init>") {
         return name.to_string();
     }
     let bare = undecorated(name);
@@ -139,6 +139,7 @@ mod tests {
                 "format_records",
             ),
             ("worker (flock.py:11)", "worker (flock.py:11)"),
+            ("java.util.zip.ZipFile.<init>", "java.util.zip.ZipFile.<init>"),
             ("[unknown libc.so.6]", "[unknown libc.so.6]"),
             (
                 "core::ops::function::FnOnce::call_once{{vtable.shim}}",

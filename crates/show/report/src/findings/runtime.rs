@@ -48,6 +48,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let mut claims = collectors(view);
     claims.extend(compilers(view));
     claims.extend(interpreted(view));
+    claims.extend(interpreted_by_v8(view));
     claims.extend(filled(view));
     claims.extend(grown(view));
     claims.extend(functions(view, When::Function, |sample| &sample.user));
@@ -280,6 +281,70 @@ fn interpreted(view: &View<'_>) -> Vec<Claim> {
             // The upper end: a third of the time is left.
             claim.dear = claim.asked();
         }
+        claim.line("runs", words);
+        claims.push(claim);
+    }
+    claims
+}
+
+/// The part of a process's user code that V8's interpreter has where nothing is compiled, and how many seconds of it say so: a program
+/// that has just begun interprets what it runs for the first time.
+const BY_INTERPRETER: f64 = 0.5;
+const INTERPRETED_FOR: f64 = 0.5;
+
+/// Whether a function is a bytecode's in V8's interpreter.
+fn is_bytecode_of_v8(frame: &str) -> bool {
+    frame.strip_prefix("Builtins_").is_some_and(|name| name.ends_with("Handler"))
+}
+
+/// Whether a sample is of V8's compilers, or of what begins or leaves their code.
+fn of_compilers_of_v8(sample: &Sampled<'_>) -> bool {
+    const OF_COMPILERS: [&str; 6] = [
+        "v8::internal::compiler::",
+        "v8::internal::maglev::",
+        "v8::internal::baseline::",
+        "v8::internal::Deoptimizer::",
+        "Builtins_InterpreterOnStackReplacement",
+        "Builtins_Baseline",
+    ];
+    let of = |frame: &&str| OF_COMPILERS.iter().any(|start| frame.starts_with(start));
+    compiles_beside(sample) || sample.user.iter().any(of)
+}
+
+/// Processes of V8 in which its interpreter runs the program all the time, since its compilers are switched off.
+fn interpreted_by_v8(view: &View<'_>) -> Vec<Claim> {
+    let mut of: HashMap<&str, (Vec<usize>, f64)> = HashMap::new();
+    for (at, s) in view.samples.iter().enumerate().filter(|(_, s)| s.class == SampleClass::User) {
+        let (bytecodes, all) = of.entry(s.process).or_default();
+        *all += s.seconds;
+        if s.user.first().is_some_and(|leaf| is_bytecode_of_v8(leaf)) {
+            bytecodes.push(at);
+        }
+    }
+    let mut claims = Vec::new();
+    for (process, (bytecodes, all)) in of {
+        let seconds = view.sample_seconds(&bytecodes);
+        if seconds < BY_INTERPRETER * all
+            || seconds < INTERPRETED_FOR
+            || seconds < INTERPRETS * view.capacity()
+            || view.samples.iter().any(|s| s.process == process && of_compilers_of_v8(s))
+        {
+            continue;
+        }
+        let mut places = Most::default();
+        for &at in &bytecodes {
+            places.add(&Place::of(&view.samples[at], "").words(), view.samples[at].seconds);
+        }
+        let (words, place) = places.place(process);
+        let mut claim = Claim::new(Kind::Runtime, [When::Interpreted], "V8")
+            .with("language", "V8")
+            .with("process", process)
+            .with("place", place);
+        claim.key = format!("interpreted {process}");
+        for at in bytecodes {
+            claim.ask(Source::Sample(at), view.samples[at].seconds, "interpreting");
+        }
+        claim.dear = all;
         claim.line("runs", words);
         claims.push(claim);
     }

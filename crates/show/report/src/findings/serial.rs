@@ -71,6 +71,9 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     claims
 }
 
+/// The part of the time in which a CPU was left idle from which the rest, which other programs had, is like it.
+const LIKE_THE_REST: f64 = 0.7;
+
 /// Whether threads of the program run at the same time for a tenth of what they run: a program of one thread, or of processes
 /// one after the other, has no serial part; it is serial as a whole.
 fn is_parallel(view: &View<'_>) -> bool {
@@ -79,7 +82,12 @@ fn is_parallel(view: &View<'_>) -> bool {
         .filter(|row| row.runs())
         .map(|row| row.seconds)
         .sum();
-    view.context.running - alone >= 0.1 * view.context.running
+    let running = view.context.running;
+    // Where others had a CPU for a while, the program that uses no more than one was alone beside them as well: a Go program's one
+    // goroutine moves between threads, and a script begins one process after the other.
+    let left = left_idle(view);
+    let of_one = running <= 1.05 * view.elapsed() && left >= LIKE_THE_REST;
+    running - alone / if of_one { left } else { 1.0 } >= 0.1 * running
 }
 
 /// CPUs that idle beside what is claimed, where the program runs one thread at a time as a whole: what takes it less time has fewer

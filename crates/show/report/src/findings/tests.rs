@@ -175,20 +175,26 @@ fn new_memory_is_touched_where_the_program_asked_for_it() {
 
 /// A program of one thread that runs for all of ten seconds but a half, on one of two CPUs, in `of`.
 fn of_one_thread(of: &[(&str, &str, f64)]) -> Recording {
+    beside_others(0.0, of)
+}
+
+/// The same, where other programs have the other CPU for `others` seconds.
+fn beside_others(others: f64, of: &[(&str, &str, f64)]) -> Recording {
     let mut manifest = Manifest::new(Purpose::Run, 2, vec!["xz".into(), "nums".into()], 1.0);
     manifest.complete = true;
-    let cpus: [&[f64]; 2] = [&[10.0, 0.0, 9.5, 0.5], &[10.0, 1.0, 0.0, 10.0]];
-    let serial = [10.0, 9.5, 1.0];
+    let cpus: [&[f64]; 2] = [&[10.0, 0.0, 9.5, 0.0, 0.5], &[10.0, 1.0, 0.0, others, 10.0 - others]];
+    let alone = 9.5 * (10.0 - others) / 10.0;
+    let serial = [10.0, alone, 1.0];
     let charged = ["serial", "stamps", "stamps", "running", "compress", "stamps;compress"];
     let mut tables = stacks(of);
     tables.extend([
-        table("cpu_time", &[], &["t", "CPU", "target", "idle"], &[(&[], cpus[0]), (&[], cpus[1])]),
+        table("cpu_time", &[], &["t", "CPU", "target", "other", "idle"], &[(&[], cpus[0]), (&[], cpus[1])]),
         table("idle_time", &[], &["t", "serial", "asleep"], &[(&[], &serial)]),
         table(
             "critical_path",
             &["reason", "process", "thread", "doing", "code", "stack"],
             &["idle", "seconds"],
-            &[(&charged, &[9.5, 9.5])],
+            &[(&charged, &[alone, alone])],
         ),
     ]);
     tables.into_iter().fold(Recording::new(manifest), Recording::with)
@@ -200,6 +206,36 @@ fn a_program_of_one_thread_is_called_that() {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let sentence = "stamps runs one thread at a time, 100 % of its work in compress, and 48 % of the capacity idles meanwhile.";
     assert!(words.contains(sentence), "{text}");
+}
+
+#[test]
+fn work_that_moves_between_threads_is_of_one_at_a_time() {
+    // Others had a fifth of the other CPU: it idled for less than the program ran, but nothing else of the program ran meanwhile.
+    let mut recording = beside_others(2.0, &[("user", "stamps;compress", 950.0)]);
+    let rows: [(&[&str], &[f64]); 2] = [
+        (&["stamps", "stamps"], &[10.0, 7.0, 7.0, 5.0, 900.0]),
+        (&["stamps", "stamps"], &[10.0, 7.0, 8.0, 4.5, 900.0]),
+    ];
+    let threads = table("threads", &["process", "thread"], &["t", "pid", "tid", "USR", "VCX"], &rows);
+    recording = recording.with(threads);
+    let found = Findings::of(&recording).unwrap();
+    assert!(found.list.iter().all(|cause| cause.id != "serial-function"), "{:?}", found.list);
+    assert!(found.alone.is_some());
+}
+
+#[test]
+fn functions_that_a_compiler_put_into_the_programs_are_named() {
+    let texts = ["function", "file", "text", "inlined", "around", "cause"];
+    let of = |inlined, around, samples: f64| {
+        (["take_any", "stamps", "xor", inlined, around, "computing"], [10.0, 4096.0, samples])
+    };
+    let next = "<std::collections::hash::map::Keys<K,V> as core::iter::traits::iterator::Iterator>::next";
+    let rows = [of("hashbrown::raw::RawIterRange<T>::next_impl", next, 90.0), of("", "", 10.0)];
+    let rows: Vec<(&[&str], &[f64])> = rows.iter().map(|(t, n)| (&t[..], &n[..])).collect();
+    let recording = of_one_thread(&[("user", "stamps;take_any", 950.0)]);
+    let text = text(&recording.with(table("instructions", &texts, &["t", "address", "samples"], &rows)));
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("take_any (std::collections::hash::map::Keys::next 90 %)"), "{text}");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 import java.util.concurrent.ForkJoinPool;
 import java.util.concurrent.RecursiveTask;
 
-/** Fibonacci's numbers by the fork/join pool, a task for each call; "twin" computes those below 20 in a task. */
+/** Fibonacci's numbers by the fork/join pool, a task for each call; "twin" computes those below 20 in a task, and larger
+ * ones with them, so that the pool has work for long. */
 public class SmallTasks {
     static boolean twin;
 
@@ -25,7 +26,8 @@ public class SmallTasks {
         twin = args.length > 1;
         long end = System.nanoTime() + (long) (Double.parseDouble(args[0]) * 1e9);
         long sums = 0, sum = 0;
-        for (; System.nanoTime() < end; sums++) sum += ForkJoinPool.commonPool().invoke(new Fibonacci(25));
-        System.out.println(sums / Double.parseDouble(args[0]) + " sums a second " + (sum & 1));
+        for (; System.nanoTime() < end; sums++) sum += ForkJoinPool.commonPool().invoke(new Fibonacci(twin ? 32 : 25));
+        // A larger one is 29 of the others.
+        System.out.println(sums * (twin ? 29 : 1) / Double.parseDouble(args[0]) + " sums a second " + (sum & 1));
     }
 }

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Counts letters one by one by ${text:i:1}, which walks the text from its start in UTF-8. "twin": by a pattern.
+# Counts letters one by one by ${text:i:1}, which walks the text from its start in UTF-8. "replace": by lines that a pattern makes of the
+# text; the rest of the text is converted anew at each match. "twin": by the pieces between the letters.
 export LC_ALL=C.UTF-8
 text=$(printf 'straße und Übermut %.0s' {1..1500})
 end=$((SECONDS + $1)) n=0
@@ -10,6 +11,11 @@ count_letters() {
     ((i % 200 == 0 && SECONDS >= end)) && return
   done
 }
+count_pieces() {
+  local IFS=e count
+  set -- $text
+  count=$(($# - 1))
+}
 count_by_pattern() {
   local line only count=0
   while read -r line; do
@@ -18,7 +24,11 @@ count_by_pattern() {
   done <<< "${text// und /$'\n'}"
 }
 while ((SECONDS < end)); do
-  if [[ $2 ]]; then count_by_pattern; else count_letters; fi
+  case $2 in
+    twin) count_pieces ;;
+    replace) count_by_pattern ;;
+    *) count_letters ;;
+  esac
   n=$((n + 1))
 done
 echo $n

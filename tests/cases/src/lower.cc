@@ -1,5 +1,5 @@
 // An order book asks for the next price by std::lower_bound over the iterators of a std::set: these cannot jump, so the whole
-// tree is walked. twin: the set's own lower_bound.
+// tree is walked. twin: the set's own lower_bound, and the node of the price that goes is used for the one that comes.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -17,8 +17,16 @@ static unsigned long seed = 1;
 static unsigned long roll() { return seed = seed * 6364136223846793005UL + 1442695040888963407UL; }
 __attribute__((noinline)) static void change(std::set<long> &book)
 {
-	book.insert(roll() >> 44);
-	if (book.size() > 600) book.erase(book.begin());
+	static std::set<long>::node_type spare;
+	if (fixed && spare) {
+		spare.value() = roll() >> 44;
+		spare = std::move(book.insert(std::move(spare)).node);
+	} else
+		book.insert(roll() >> 44);
+	if (book.size() > 600) {
+		if (fixed) spare = book.extract(book.begin());
+		else book.erase(book.begin());
+	}
 	if (book.size() < 500) book.insert(roll() >> 44);
 }
 int main(int argc, char **argv)

@@ -102,7 +102,7 @@ whens! {
     SpinLock = "spin-lock" [process, place, function, threads] named "the function and its caller": "functions of locks spin for a hundredth of the capacity or more",
     BusyWait = "busy-wait" [process, place, function, threads] named "the function and its caller": "other code does nothing but look at memory until it changes, for a hundredth of the capacity or more",
     SerialCode = "serial-code" [thread, place, callers] named "the function": "a tenth of the serial phases or more of a program of several busy threads, and a twentieth of the capacity, are one thread's in one function",
-    SerialThread = "serial-thread" [thread, place, callers] named "the thread": "the same, in many functions",
+    SerialThread = "serial-thread" [thread, place, callers] named "the thread": "the same, in many functions, and a tenth of the capacity",
     UnevenBarrier = "uneven-barrier" [process, place, barrier, times] named "the process": "threads wait a fifth of the observation or more at barriers, and one thread is on CPU for twice the others' mean or more",
     CrowdedTeam = "crowded-team" [process, threads, cpus, setting] named "the process": "more threads of OpenMP run than there are CPUs, their time on run queues is half of their time on CPU or more, and the library of OpenMP takes a tenth of the capacity or more",
     LoopSchedule = "loop-schedule" [process, place] named "the process": "a twentieth of the capacity or more, and a fifth of the process's time on CPU, is OpenMP's library handing out iterations of a loop",

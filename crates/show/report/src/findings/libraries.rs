@@ -233,6 +233,14 @@ pub(super) fn is_java_sleep(frame: &str) -> bool {
     begins_with(frame, &["JavaThread::sleep", "java.lang.Thread.sleep"])
 }
 
+/// Whether a function is of a thread of one of HotSpot's collectors, before Java 19 and since.
+pub(super) fn is_collectors_worker(frame: &str) -> bool {
+    begins_with(
+        frame,
+        &["WorkGang::", "GangWorker::", "AbstractGangWorker::", "WorkerThreads::", "WorkerThread::run"],
+    )
+}
+
 /// Whether a function is of a runtime's own threads, or of workers without work.
 pub(super) fn keeps_house(frame: &str) -> bool {
     const OWN: [&str; 11] = [

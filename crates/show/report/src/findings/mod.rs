@@ -301,9 +301,14 @@ impl Findings {
         let weights = Weights::new(view);
         all.sort_by(|a, b| weights.of(b).total_cmp(&weights.of(a)));
         // That a program runs one thread at a time says less than what that thread does.
-        let more = |f: &Finding| f.id != "serial-thread" && f.share >= 2.0 * ADVISED;
-        if all.first().is_some_and(|first| first.id == "serial-thread") && all.get(1).is_some_and(more) {
-            all.swap(0, 1);
+        let more = |f: &Finding| {
+            f.id != "serial-thread"
+                && (f.share >= 2.0 * ADVISED || f.share >= ADVISED && book.rank(&f.id) >= PARTICULAR)
+        };
+        if all.first().is_some_and(|first| first.id == "serial-thread")
+            && let Some(at) = all.iter().position(more)
+        {
+            all[..=at].rotate_right(1);
         }
         // A general cause, such as a function of a library, says less than a particular one with at least half its seconds.
         if let Some(first) = all.first().filter(|first| book.rank(&first.id) < GENERAL) {

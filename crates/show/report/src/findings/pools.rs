@@ -9,7 +9,7 @@ use super::claim::{Claim, Kind, Source};
 use super::libraries::{is_java_sleep, waits};
 use super::names::short;
 use super::places::{Most, begins, is_library, is_line};
-use super::view::{Slept, View};
+use super::view::{Sampled, Slept, View};
 use crate::causes::When;
 use crate::onion::evidence::charged;
 
@@ -24,6 +24,9 @@ const WORKS: f64 = 0.25;
 
 /// The part of such work that has to be on stacks which do not break off.
 const SEEN: f64 = 0.1;
+
+/// The work of a pool that a thread which is none of it does, of that of the pool's threads, to count as one of them.
+const HELPS: f64 = 0.2;
 
 /// The part of their work that threads wait in, where it is waiting.
 const MOSTLY: f64 = 0.6;
@@ -66,7 +69,7 @@ const POOLS: [Pool; 4] = [
     Pool {
         name: "Java's common pool",
         worker: |thread, _| thread.starts_with("ForkJoinPool.co"),
-        idle: "awaitWork",
+        idle: "java.util.concurrent.ForkJoinPool.awaitWork",
         setting: None,
         size: Size::ByName,
     },
@@ -185,7 +188,18 @@ fn full(view: &View<'_>, slept: &[Slept<'_>], pool: &Pool) -> Option<Claim> {
         (None, Size::ByTime { .. }) => ((busy + without) / view.elapsed()).round(),
     };
     let computes = matches!(pool.size, Size::ByTime { turns: false }) && waiting < MOSTLY * busy;
-    if computes && size >= view.context.cpus as f64 {
+    // A thread that joins a task of the common pool runs its tasks meanwhile.
+    let helps = |s: &&Sampled<'_>| {
+        s.process == process
+            && !(pool.worker)(s.thread, &s.user)
+            && s.user.contains(&"java.util.concurrent.ForkJoinTask.doExec")
+    };
+    let helped: f64 = match pool.size {
+        Size::ByName => view.samples.iter().filter(helps).map(|s| s.seconds).sum(),
+        _ => 0.0,
+    };
+    let helpers = if helped >= HELPS * busy { 1.0 } else { 0.0 };
+    if (computes || helpers > 0.0) && size + helpers >= view.context.cpus as f64 {
         return None;
     }
     if size < 1.0 || without >= NEVER * size * view.elapsed() {

@@ -6,7 +6,7 @@ use ncpu_schema::{Layer, SampleClass, threads};
 
 use super::claim::{Claim, Kind, Source};
 use super::inlined::Inlined;
-use super::libraries::{c_name, is_allocator, is_c_allocator};
+use super::libraries::{begins_with, c_name, is_allocator, is_c_allocator};
 use super::places::{Most, Place, begins, is_library, is_line};
 use super::view::{Sampled, Slept, View};
 use crate::causes::When;
@@ -138,6 +138,9 @@ fn collectors(view: &View<'_>) -> Vec<Claim> {
                 None => vec![When::CollectorWork],
             };
             let (name, value) = limit.unwrap_or_default();
+            let direct = asked.as_ref().is_some_and(|(what, _)| *what == "direct memory");
+            let process_name = process.clone();
+            let stands = asked.as_ref().map(|(_, places)| places.total());
             let (asks, place) = asked.map_or_else(Default::default, |(_, places)| places.place(&process));
             let mut claim = Claim::new(Kind::Runtime, when, subject)
                 .with("place", place)
@@ -151,6 +154,10 @@ fn collectors(view: &View<'_>) -> Vec<Claim> {
                     if allocator.is_empty() { String::new() } else { format!(", in {allocator} first") },
                 );
             claim.key = format!("collector {}", collector.language());
+            // Threads wait until it has collected.
+            if let Some(seconds) = stands {
+                claim.stands_still(seconds, view.elapsed());
+            }
             if boxes(&allocator) {
                 let makes = |s: &&Sampled<'_>| s.user.iter().any(|frame| boxes(frame));
                 claim.dear = view.samples.iter().filter(makes).map(|s| s.seconds).sum();
@@ -167,6 +174,13 @@ fn collectors(view: &View<'_>) -> Vec<Claim> {
                 };
                 claim.ask(Source::Sample(at), sample.seconds, what);
             }
+            // Buffers outside of the heap are made, filled with zeros and freed.
+            for (at, sample) in view.samples.iter().enumerate().filter(|_| direct) {
+                let makes = sample.user.iter().any(|f| begins_with(f, &DIRECT));
+                if makes && sample.process == process_name && !samples.contains(&at) {
+                    claim.ask(Source::Sample(at), sample.seconds, "making and freeing buffers");
+                }
+            }
             for &at in in_java.iter().filter(|_| collector == Collector::Java) {
                 claim.ask(Source::Sample(at), view.samples[at].seconds, "taking and zeroing memory");
             }
@@ -181,6 +195,16 @@ fn collectors(view: &View<'_>) -> Vec<Claim> {
         })
         .collect()
 }
+
+/// Functions by which Java makes and frees buffers outside of the heap.
+const DIRECT: [&str; 6] = [
+    "java.nio.DirectByteBuffer.",
+    "java.nio.DirectByteBuffer$",
+    "java.nio.Bits.",
+    "Unsafe_AllocateMemory",
+    "Unsafe_FreeMemory",
+    "Unsafe_SetMemory",
+];
 
 /// Page faults and zeroing in methods of Java from which it is known which of them make most objects.
 const TOUCHED: u64 = 10;

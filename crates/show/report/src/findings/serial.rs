@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use ncpu_schema::{IdleReason, Layer};
+use ncpu_schema::{IdleReason, Layer, critical_path};
 
 use super::claim::{Claim, Kind, Source};
 use super::names::short;
 use super::teams;
-use super::view::View;
+use super::view::{Sampled, View};
 use crate::causes::When;
+use crate::onion::evidence::collectors::{collector, is_java_machines};
 use crate::onion::evidence::{Charged, charged};
 
 /// The part of an observation that a thread runs to be one of those a program is divided into.
@@ -16,6 +17,9 @@ const WORKS: f64 = 0.05;
 
 /// The part of the capacity from which a serial part is a cause.
 const LEAST: f64 = 0.05;
+
+/// The same of a thread that goes through many functions.
+const OF_MANY: f64 = 0.1;
 
 /// A part of the serial phases that is named.
 const NAMED: f64 = 0.1;
@@ -61,8 +65,9 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
         for (at, seconds) in &spins {
             claim.ask(Source::Sample(*at), seconds * row.share, "spinning for it");
         }
-        // Every program begins and ends with one thread.
-        if claim.asked() < LEAST * view.capacity() {
+        // Every program begins and ends with one thread. Of a thread in many functions nobody knows what to divide, or to make faster.
+        let least = if place.is_empty() { OF_MANY } else { LEAST };
+        if claim.asked() < least * view.capacity() {
             continue;
         }
         claim.line("alone for", format!("{:.2} s of {:.2}", row.seconds, view.elapsed()));
@@ -75,19 +80,18 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
 const LIKE_THE_REST: f64 = 0.7;
 
 /// Whether threads of the program run at the same time for a tenth of what they run: a program of one thread, or of processes
-/// one after the other, has no serial part; it is serial as a whole.
+/// one after the other, has no serial part; it is serial as a whole. A runtime's collector and compilers run beside any program.
 fn is_parallel(view: &View<'_>) -> bool {
-    let alone: f64 = charged(&view.context, IdleReason::Serial)
-        .iter()
-        .filter(|row| row.runs())
-        .map(|row| row.seconds)
-        .sum();
+    let alone = seconds_alone(view);
     let running = view.context.running;
+    let of_runtime = |s: &&Sampled<'_>| is_java_machines(s.thread) || collector(s.thread, &s.user).is_some();
+    let runtime: f64 = view.samples.iter().filter(of_runtime).map(|s| s.seconds).sum();
     // Where others had a CPU for a while, the program that uses no more than one was alone beside them as well: a Go program's one
     // goroutine moves between threads, and a script begins one process after the other.
     let left = left_idle(view);
-    let of_one = running <= 1.05 * view.elapsed() && left >= LIKE_THE_REST;
-    running - alone / if of_one { left } else { 1.0 } >= 0.1 * running
+    let of_one = running - runtime <= 1.05 * view.elapsed() && left >= LIKE_THE_REST;
+    // The code that runs beside the runtime is not alone either.
+    running - alone / if of_one { left } else { 1.0 } - 2.0 * runtime >= 0.1 * running
 }
 
 /// CPUs that idle beside what is claimed, where the program runs one thread at a time as a whole: what takes it less time has fewer
@@ -147,13 +151,27 @@ fn runs_alone(view: &View<'_>, row: &Charged) -> bool {
     view.samples.is_empty() || row.seconds >= 0.5 * left_idle(view) * own.map(|s| s.seconds).sum::<f64>()
 }
 
+/// For how long one thread ran while CPUs idled, by looks at them: a look may find another reason why they idle, so that the time that
+/// is charged to the code that ran is less.
+fn seconds_alone(view: &View<'_>) -> f64 {
+    let Ok(Some(t)) = critical_path::Reader::open(view.context.recording) else { return 0.0 };
+    let serial = t
+        .rows()
+        .filter(|&row| t.reason.get(row) == Some(IdleReason::Serial) && t.doing.get(row) == Some("running"));
+    serial.filter_map(|row| t.seconds.get(row)).sum()
+}
+
+/// CPU-seconds that other programs, ncpu and the host have.
+fn others(view: &View<'_>) -> f64 {
+    [Layer::Others, Layer::Ncpu, Layer::Steal].map(|layer| view.seconds(layer)).iter().sum()
+}
+
 /// The part of the CPUs' time that the program did not use in which they idled or spun: other programs had the rest. Where that
 /// is most of it, two fifths: less says nothing about who ran beside whom.
 fn left_idle(view: &View<'_>) -> f64 {
     let spun = view.samples.iter().filter(|s| s.layer() == Layer::Serial).map(|s| s.seconds).sum::<f64>();
     let idle = view.idle() + spun;
-    let others: f64 =
-        [Layer::Others, Layer::Ncpu, Layer::Steal].map(|layer| view.seconds(layer)).iter().sum();
+    let others = others(view);
     if others <= 0.0 { 1.0 } else { (idle / (idle + others)).max(0.4) }
 }
 

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use ncpu_schema::{Layer, Microstate, threads, user_locks};
 
 use super::claim::{Claim, Kind, Source};
+use super::libraries::begins_thread;
 use super::names::short;
-use super::places::{Most, Place};
+use super::places::{Most, Place, begins};
 use super::view::{View, on_cpu};
 use super::waiting::group;
 use crate::causes::When;
@@ -18,6 +19,9 @@ const OF_KIND: usize = 3;
 /// The part of the work of a kind that one thread has, and of the observation for which it runs or stands for a CPU.
 const MOST: f64 = 0.7;
 const RESTLESS: f64 = 0.85;
+
+/// The part of threads' work below other functions than the one that most of it is below from which they are not of one kind.
+const ELSEWHERE: f64 = 0.1;
 
 /// The part of the observation that a thread waits for that one: it has more to give.
 const AWAITED: f64 = 0.3;
@@ -58,6 +62,9 @@ fn claim(view: &View<'_>, process: &str, of: &BTreeMap<u64, Thread<'_>>) -> Opti
     if most.ran < MOST * all || most.ran + most.queued < RESTLESS * view.elapsed() {
         return None;
     }
+    if differ(view, process, most.name) {
+        return None;
+    }
     let (waited, waiter) = awaited(view, process, *tid)?;
     if waited < AWAITED * view.elapsed() {
         return None;
@@ -83,6 +90,19 @@ fn claim(view: &View<'_>, process: &str, of: &BTreeMap<u64, Thread<'_>>) -> Opti
     let rest = (all - most.ran) / (of.len() - 1) as f64;
     claim.line("others", format!("{rest:.2} CPU-s each, {:.2} of this one", most.ran));
     Some(claim)
+}
+
+/// Whether threads of a name began with different functions, for a part of their work that matters: these are of different kinds.
+/// A thread of Go runs goroutines of all kinds.
+fn differ(view: &View<'_>, process: &str, name: &str) -> bool {
+    let mut roots = Most::default();
+    for sample in view.samples.iter().filter(|s| s.process == process && s.thread == name) {
+        let root = sample.user.iter().rev().find(|f| !begins(f) && !begins_thread(f) && !f.starts_with('['));
+        roots.add(root.copied().unwrap_or(""), sample.seconds);
+    }
+    let elsewhere = roots.total() - roots.largest().map_or(0.0, |(_, seconds)| seconds);
+    roots.total() > 0.0 && elsewhere >= ELSEWHERE * roots.total()
+        || roots.largest().is_some_and(|(root, _)| root.starts_with("runtime."))
 }
 
 /// Thread-seconds for which threads wait, for no lock, until this thread wakes them, and where most of it is.

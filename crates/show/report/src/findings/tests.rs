@@ -788,20 +788,33 @@ fn spinning_for_a_monitor_is_a_part_of_it_where_code_has_no_names() {
 #[test]
 fn a_pool_has_nothing_to_do_while_another_thread_runs_alone() {
     let work = "start_thread;java.util.concurrent.ForkJoinPool.runWorker;App.sum;java.util.List.get";
-    let of = |alone: &str| {
+    let of = |alone: &str, helps: &str| {
         let (name, pool) = ("java", "ForkJoinPool.co");
         let tables = vec![
             table(
                 "stacks",
                 &["kind", "at", "class", "process", "thread", "stack"],
                 &["samples"],
-                &[(&["on-cpu", "target", "user", name, pool, &format!("{pool};{work}")], &[800.0])],
+                &[
+                    (&["on-cpu", "target", "user", name, pool, &format!("{pool};{work}")], &[800.0]),
+                    (
+                        &[
+                            "on-cpu",
+                            "target",
+                            "user",
+                            name,
+                            "java",
+                            &format!("java;App.main;{helps};App.sum"),
+                        ],
+                        &[300.0],
+                    ),
+                ],
             ),
             table(
                 "samples",
                 &["at", "class", "detail", "process"],
                 &["samples"],
-                &[(&["target", "user", "x", name], &[800.0])],
+                &[(&["target", "user", "x", name], &[1100.0])],
             ),
             table("threads", &["process", "thread"], &["tid", "CPU"], &[(&[name, pool], &[9.0, 8.0])]),
             table(
@@ -816,8 +829,10 @@ fn a_pool_has_nothing_to_do_while_another_thread_runs_alone() {
         let list = Findings::of(&recording).unwrap().list;
         list.first().map_or_else(String::new, |f| format!("{} {}", f.id, f.lines[0].text))
     };
-    assert_eq!(of("ForkJoinPool.co"), "full-thread-pool App.sum");
-    assert_eq!(of("main"), "");
+    assert_eq!(of("ForkJoinPool.co", "App.ask"), "full-thread-pool App.sum");
+    assert_eq!(of("main", "App.ask"), "");
+    let helps = "java.util.concurrent.ForkJoinTask.doExec";
+    assert_eq!(of("ForkJoinPool.co", helps), "", "who joins its tasks runs them");
 }
 
 #[test]
@@ -1169,4 +1184,173 @@ fn a_server_whose_answers_wait_for_an_acknowledgement_waits_for_the_next_request
     assert_ne!(of(220.0, 9.7, 20.0), "delayed-ack", "the kernel delayed few");
     assert_ne!(of(220.0, 9.7, 900.0), "delayed-ack", "of other programs");
     assert_ne!(of(280.0, 9.7, 280.0), "delayed-ack", "35 ms are too short");
+}
+
+/// A program whose first thread runs `prepare` alone while CPUs idle, and runs 11 CPU-seconds; stacks, threads as process, number and
+/// seconds.
+fn alone(on_cpu: &[(&str, &str, f64)], busy: &[[f64; 3]]) -> Findings {
+    let mut tables = stacks(on_cpu);
+    tables.push(table(
+        "critical_path",
+        &["reason", "process", "thread", "doing", "code", "stack"],
+        &["idle", "seconds", "count"],
+        &[(&["serial", "stamps", "stamps", "running", "prepare", "stamps;main;prepare"], &[8.0, 8.0, 100.0])],
+    ));
+    let rows: Vec<(&[&str], &[f64])> = busy.iter().map(|n| (&["stamps", "stamps"][..], &n[..])).collect();
+    tables.push(table("threads", &["process", "thread"], &["pid", "tid", "CPU"], &rows));
+    let idle = table("idle_time", &[], &["t", "serial"], &[(&[], &[10.0, 9.0])]);
+    Findings::of(&observed(5.5, 0.0, tables).with(idle)).unwrap()
+}
+
+#[test]
+fn what_runs_beside_a_runtimes_collector_is_not_parallel() {
+    let of = |stack: &str| {
+        let found = alone(
+            &[("user", "stamps;main;prepare", 900.0), ("user", stack, 150.0)],
+            &[[1.0, 1.0, 6.0], [1.0, 2.0, 5.0]],
+        );
+        found.list.first().map_or_else(String::new, |found| found.id.clone())
+    };
+    assert_eq!(of("stamps;start_thread;compute"), "serial-function");
+    assert_eq!(of("stamps;runtime.goexit.abi0;runtime.gcBgMarkWorker;runtime.gcDrain"), "");
+}
+
+#[test]
+fn processes_one_after_another_are_no_workers_of_one_program() {
+    let of = |pids: [f64; 3]| {
+        let [a, b, c] = pids;
+        let on_cpu = [("user", "stamps;main;prepare", 900.0), ("user", "stamps;main;compute", 200.0)];
+        let found = alone(&on_cpu, &[[a, 1.0, 4.0], [b, 2.0, 4.0], [c, 3.0, 3.0]]);
+        found.list.first().map_or_else(String::new, |found| found.id.clone())
+    };
+    assert_eq!(of([1.0, 1.0, 1.0]), "serial-function");
+    assert_eq!(of([1.0, 2.0, 3.0]), "");
+}
+
+#[test]
+fn a_collectors_workers_that_wait_for_the_next_run_hand_no_work_over() {
+    let of = |function: &str| {
+        let stack = format!("PosixSemaphore::wait;{function};start_thread;clone3");
+        let mut tables = stacks(&[
+            ("user", "stamps;start_thread;work", 900.0),
+            (
+                "syscall",
+                &format!(
+                    "stamps;start_thread;{function};PosixSemaphore::wait;do_syscall_64_[k];do_futex_[k]"
+                ),
+                400.0,
+            ),
+        ]);
+        tables.push(table(
+            "user_locks",
+            &["lock", "type", "process", "caller", "stack"],
+            &["count", "block"],
+            &[(&["0x7f00", "semaphore", "stamps", function, &stack], &[30_000.0, 9.0])],
+        ));
+        first(&recording(0.0, tables))
+    };
+    assert_eq!(of("Mailbox::take"), "fine-hand-offs");
+    assert_eq!(of("GangWorker::loop"), "");
+}
+
+#[test]
+fn threads_of_one_name_with_work_of_their_own_are_of_several_kinds() {
+    let of = |other: &str| {
+        let other = format!("stamps;start_thread;{other};prepare");
+        let mut tables =
+            stacks(&[("user", "stamps;start_thread;logger;format", 950.0), ("user", &other, 250.0)]);
+        tables.push(table(
+            "user_locks",
+            &["lock", "type", "process", "caller", "holder", "stack"],
+            &["count", "block"],
+            &[(
+                &[
+                    "0x5580",
+                    "condition",
+                    "stamps",
+                    "submit",
+                    "stamps/13",
+                    "pthread_cond_wait;submit;deal;main",
+                ],
+                &[10_000.0, 8.0],
+            )],
+        ));
+        let busy = [[7.0, 13.0, 9.5], [7.0, 10.0, 1.2], [7.0, 11.0, 1.2]];
+        let rows: Vec<(&[&str], &[f64])> = busy.iter().map(|n| (&["stamps", "stamps"][..], &n[..])).collect();
+        tables.push(table("threads", &["process", "thread"], &["pid", "tid", "CPU"], &rows));
+        let idle = table("idle_time", &[], &["t", "serial"], &[(&[], &[10.0, 8.0])]);
+        let found = Findings::of(&observed(6.0, 0.0, tables).with(idle)).unwrap();
+        found.list.iter().any(|found| found.id == "work-given-to-one-thread")
+    };
+    assert!(of("logger") && !of("worker"));
+}
+
+#[test]
+fn taking_tasks_back_is_a_part_of_handing_them_out() {
+    let of = |function: &str| {
+        let stack = format!("stamps;java.util.concurrent.ForkJoinTask.doExec;App.compute;{function}");
+        first(&recording(0.0, stacks(&[("user", "stamps;App.compute", 1000.0), ("user", &stack, 400.0)])))
+    };
+    assert_eq!(of("java.util.concurrent.ForkJoinTask.awaitDone"), "tasks-too-small");
+    assert_eq!(of("java.util.concurrent.ForkJoinTask.join"), "tasks-too-small");
+    assert_eq!(of("App.merge"), "");
+}
+
+#[test]
+fn making_direct_buffers_is_a_part_of_collecting_for_them() {
+    let of = |function: &str| {
+        let buffers = format!("java;start_thread;App.encode;{function};__memset_avx2_unaligned");
+        let collects =
+            "GC Thread#0;start_thread;thread_native_entry(Thread*);G1ParScanThreadState::trim_queue";
+        let asks =
+            "asleep;java;App.encode;java.nio.Bits.reserveMemory;java.lang.Runtime.gc;JVM_GC;do_futex_[k]";
+        let texts = [
+            ["on-cpu", "target", "user", "asleep", "java", "GC Thread#0", collects],
+            ["on-cpu", "target", "fault", "asleep", "java", "java", &buffers],
+            ["off-cpu", "target", "user", "asleep", "java", "java", asks],
+        ];
+        let numbers = [[3.0, 300.0], [3.0, 300.0], [3.0, 20.0]];
+        let rows: Vec<(&[&str], &[f64])> =
+            texts.iter().zip(&numbers).map(|(t, n)| (&t[..], &n[..])).collect();
+        let columns = ["kind", "at", "class", "wait", "process", "thread", "stack"];
+        let samples: [(&[&str], &[f64]); 2] =
+            [(&["target", "user", "x", "java"], &[300.0]), (&["target", "fault", "x", "java"], &[300.0])];
+        let tables = vec![
+            table("stacks", &columns, &["seconds", "samples"], &rows),
+            table("samples", &["at", "class", "detail", "process"], &["samples"], &samples),
+        ];
+        let found = Findings::of(&recording(0.0, tables)).unwrap();
+        let first = found
+            .list
+            .iter()
+            .find(|found| found.id == "java-direct-memory-collects")
+            .unwrap_or_else(|| panic!("{:?}", found.list));
+        first.seconds
+    };
+    let (others, buffers) = (of("App.fill"), of("Unsafe_SetMemory0"));
+    assert!(buffers > 1.8 * others && others > 0.0, "{others} {buffers}");
+}
+
+#[test]
+fn a_cause_to_act_on_goes_before_that_one_thread_is_at_work() {
+    let of = |listing: f64| {
+        let call = "stamps;main;open;getdents64;do_syscall_64_[k];__x64_sys_getdents64_[k];iterate_dir_[k]";
+        let mut tables = stacks(&[
+            ("user", "stamps;main;prepare", 1000.0 - listing),
+            ("user", "stamps;start_thread;compute", 400.0),
+            ("syscall", call, listing),
+        ]);
+        let code = ["prepare", "read", "sort"];
+        let rows = code.map(|code| ["serial", "stamps", "stamps", "running", code, code]);
+        let rows: Vec<(&[&str], &[f64])> = rows.iter().map(|row| (&row[..], &[2.0, 2.0, 50.0][..])).collect();
+        let columns = ["reason", "process", "thread", "doing", "code", "stack"];
+        tables.push(table("critical_path", &columns, &["idle", "seconds", "count"], &rows));
+        let busy = [[7.0, 7.0, 9.0], [7.0, 8.0, 4.0]];
+        let rows: Vec<(&[&str], &[f64])> = busy.iter().map(|n| (&["stamps", "stamps"][..], &n[..])).collect();
+        tables.push(table("threads", &["process", "thread"], &["pid", "tid", "CPU"], &rows));
+        let idle = table("idle_time", &[], &["t", "serial"], &[(&[], &[10.0, 6.0])]);
+        first(&observed(7.0, 0.0, tables).with(idle))
+    };
+    assert_eq!(of(120.0), "directory-listings");
+    assert_eq!(of(60.0), "serial-thread", "too small to be advised on");
 }

@@ -14,7 +14,7 @@ use ncpu_schema::{
 };
 
 use super::claim::{Claim, Kind, Source};
-use super::libraries::{begins_with, c_name, is_lock_function, is_thread_start};
+use super::libraries::{begins_with, c_name, is_collectors_worker, is_lock_function, is_thread_start};
 use super::names::short;
 use super::numbers::grouped;
 use super::view::{Sampled, View, Woken};
@@ -591,6 +591,12 @@ fn begins_threads(lock: &Waited<'_>) -> bool {
     lock.held && of.map(|(_, seconds)| seconds).sum::<f64>() > 0.5 * lock.block
 }
 
+/// Whether most of the waiting is that of a collector's workers for its next run: that it runs often is the collector's matter.
+fn waits_to_collect(lock: &Waited<'_>) -> bool {
+    let of = lock.stacks.iter().filter(|(stack, _)| stack.iter().any(|f| is_collectors_worker(f)));
+    of.map(|(_, seconds)| seconds).sum::<f64>() > 0.5 * lock.block
+}
+
 /// All locks that are waited for, and all fine hand-offs.
 pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     let all = together(view, waited(view));
@@ -600,6 +606,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
         .filter(|(_, lock)| {
             is_contended(view, lock)
                 && !begins_threads(lock)
+                && !waits_to_collect(lock)
                 && (lock.held || is_fine(view, lock) || is_semaphore(view, lock))
         })
         .map(|(at, _)| claim(view, &all, at, &parts))

@@ -13,6 +13,12 @@ use crate::causes::When;
 use crate::onion::evidence::collectors::is_java_machines;
 use crate::onion::evidence::{Context, counter};
 
+/// States of a thread asleep.
+const SLEEPS: [Microstate; 3] = [Microstate::Slp, Microstate::Lck, Microstate::Dfl];
+
+/// The part of an observation for which a process lives that is one of a program's workers.
+const LASTING: f64 = 0.5;
+
 /// A sampled stack of the program on CPU, outside of traced waits for kernel locks.
 #[derive(Clone, Debug)]
 pub struct Sampled<'a> {
@@ -95,7 +101,6 @@ pub struct View<'a> {
 
 impl<'a> View<'a> {
     pub(crate) fn new(context: Context<'a>, layers: Vec<(Layer, f64, f64)>) -> Result<View<'a>, Error> {
-        const SLEEPS: [Microstate; 3] = [Microstate::Slp, Microstate::Lck, Microstate::Dfl];
         let samples = sampled(&context)?;
         let mut asleep: HashMap<&str, f64> = HashMap::new();
         let mut switched: HashMap<String, Switched> = HashMap::new();
@@ -289,14 +294,33 @@ impl<'a> View<'a> {
         busy.values().filter(|&&seconds| seconds >= least * self.elapsed()).count()
     }
 
-    /// The same without the threads of a runtime that compile and collect: what the program does is not divided among them.
+    /// The same without the threads of a runtime that compile and collect: what the program does is not divided among them. Processes
+    /// of a name that run one after the other are not workers of one program: those count that live for half of the observation, and
+    /// one that is the only one of its name.
     pub fn busy_workers(&self, process: &str, least: f64) -> usize {
-        let busy =
-            self.by_thread(process, |t, row| match is_java_machines(t.thread.get(row).unwrap_or("")) {
-                true => 0.0,
-                false => on_cpu(t, row).unwrap_or(0.0),
-            });
-        busy.values().filter(|&&seconds| seconds > 0.0 && seconds >= least * self.elapsed()).count()
+        let Ok(Some(t)) = threads::Reader::open(self.context.recording) else { return 0 };
+        // By thread: its process, for how long it ran, and for how long it is known to have lived.
+        let mut of: HashMap<u64, (u64, f64, f64)> = HashMap::new();
+        for row in t.rows().filter(|&row| t.process.get(row) == Some(process)) {
+            let ran = on_cpu(&t, row).unwrap_or(0.0);
+            let asleep: f64 = SLEEPS.iter().filter_map(|&state| t.micro.get(row, state)).sum();
+            let queued = t.micro.get(row, Microstate::Lat).unwrap_or(0.0);
+            let thread = of.entry(t.tid.get(row).unwrap_or(0)).or_default();
+            thread.0 = t.pid.get(row).unwrap_or(0);
+            thread.1 += if is_java_machines(t.thread.get(row).unwrap_or("")) { 0.0 } else { ran };
+            thread.2 += ran + asleep + queued + t.off.get(row).unwrap_or(0.0);
+        }
+        let mut processes: HashMap<u64, (usize, f64)> = HashMap::new();
+        for (pid, ran, lived) in of.into_values() {
+            let (workers, longest) = processes.entry(pid).or_default();
+            *workers += usize::from(ran > 0.0 && ran >= least * self.elapsed());
+            *longest = longest.max(lived);
+        }
+        let lasting = processes.values().filter(|(_, lived)| *lived >= LASTING * self.elapsed());
+        let workers = lasting.map(|(workers, _)| workers).sum();
+        // A program that began late.
+        let alone = || processes.values().next().map_or(0, |(workers, _)| *workers);
+        if workers == 0 && processes.len() == 1 { alone() } else { workers }
     }
 
     /// The part of the observation for which the busiest thread of a process was on CPU, or stood on a run queue to be.

@@ -18,6 +18,9 @@ pub mod partition;
 pub mod place;
 pub mod preload;
 pub mod program;
+pub mod running;
+mod schedule;
+pub mod setting;
 pub mod sys;
 pub mod tenant;
 

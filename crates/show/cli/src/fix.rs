@@ -20,7 +20,6 @@ use ncpu_report::onion::Onion;
 use ncpu_table::{Format, safe};
 
 use crate::command::{Held, Ran};
-use crate::fix_tenant;
 use crate::metric::{Measure, MetricArgs};
 use crate::out::{progress, progress_over};
 use crate::scale::peel;
@@ -28,6 +27,7 @@ use crate::scale::plan::Spot;
 use crate::stop;
 use crate::table_args::{TableArgs, known_table, text_width};
 use crate::undo;
+use crate::{fix_process, fix_tenant};
 
 /// Find what makes a command faster without changing it: peel, try remedies, keep what helps; undo what was left behind
 #[derive(Args, Debug)]
@@ -49,8 +49,20 @@ pub struct FixArgs {
     #[arg(long, value_name = "LEVEL", requires = "tenant", default_value = "tenant")]
     by: ncpu_machine::tenant::By,
 
-    /// Keep the setting that helps the tenant most, if one does
-    #[arg(long, requires = "tenant")]
+    /// Try settings (CPUs, scheduling, its control group) on process PID while it runs; each is undone
+    #[arg(short, long, value_name = "PID", conflicts_with_all = ["command", "undo", "tenant"])]
+    pid: Option<u32>,
+
+    /// With -p: speed is a counter's growth: http://HOST:PORT/PATH#NAME or file:///PATH#NAME, NAME as Prometheus has it
+    #[arg(long, value_name = "URL", conflicts_with_all = ["count", "command", "undo", "tenant"])]
+    metric_url: Option<String>,
+
+    /// With -p: speed is counted in these: a system call, or function:[FILE:]NAME [default: the most regular system call]
+    #[arg(long, value_name = "WHAT", conflicts_with_all = ["command", "undo", "tenant"])]
+    count: Option<String>,
+
+    /// With --tenant or -p: keep the setting that helps most, if one does
+    #[arg(long, conflicts_with_all = ["command", "undo"])]
     keep: bool,
 
     /// Undo a setting at once with which the neighbour loses more than PERCENT of its CPU time
@@ -104,7 +116,7 @@ pub struct FixArgs {
 
     /// The command and its arguments; n in braces stands for the number of workers, 1 at first
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD",
-          required_unless_present_any = ["undo", "tenant"])]
+          required_unless_present_any = ["undo", "tenant", "pid"])]
     command: Vec<OsString>,
 }
 
@@ -129,6 +141,28 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
             rows: &args.rows,
         });
     }
+    require!(args.least >= 0.0 && args.least.is_finite(), "--least {}: give 0 or more", args.least);
+    let length = Duration::try_from_secs_f64(args.length).map_err(|_| mistake!("--for: give seconds"))?;
+    let allowed = Allowed { system: args.allow_system, realtime: args.allow_realtime };
+    if let Some(pid) = args.pid {
+        require!(
+            args.metric.metric.is_none(),
+            "--metric is of a command's output: with -p give --metric-url or --count"
+        );
+        return fix_process::run(&fix_process::Order {
+            pid,
+            metric_url: args.metric_url.as_deref(),
+            count: args.count.as_deref(),
+            rounds: args.rounds,
+            least: args.least,
+            length,
+            only: &args.only,
+            allowed,
+            keep: args.keep,
+            list: args.list,
+            rows: &args.rows,
+        });
+    }
     args.causes.install()?;
     if let Some(name) = &args.table {
         known_table(name, ["path", "onions", "remedies"])?;
@@ -136,14 +170,11 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     // A column that the table lacks is an error before a program runs.
     let shown = table_of(args.table.as_deref(), &Found::default());
     args.rows.select().check(shown.columns(), shown.name())?;
-    require!(args.least >= 0.0 && args.least.is_finite(), "--least {}: give 0 or more", args.least);
-    let length = Duration::try_from_secs_f64(args.length).map_err(|_| mistake!("--for: give seconds"))?;
     let ncpu = std::env::current_exe().context("finding ncpu itself")?;
     let root = std::path::Path::new("/");
     let machine = Topology::read(root)?;
     let places = Places::of(&ncpu, std::env::var_os("NCPU_PRELOAD_DIR").as_deref());
     let preloads: Vec<String> = places.list().into_iter().map(|l| l.name).collect();
-    let allowed = Allowed { system: args.allow_system, realtime: args.allow_realtime };
     let mut remedies = fix::catalogue(root, &machine, &args.command, &preloads, allowed)?;
     let names: Vec<String> = remedies.iter().map(|r| r.name.to_string()).collect();
     remedies.retain(|r| wanted(&args.only, r));

@@ -13,7 +13,8 @@ use ncpu_measure::compare::Ratio;
 use ncpu_observe_core::program::Target;
 use ncpu_record::{Gather, Manifest};
 use ncpu_remedy::journal::Journal;
-use ncpu_remedy::tenant::{Case, Setting, leave, restore, settings};
+use ncpu_remedy::setting::{Setting, leave, restore};
+use ncpu_remedy::tenant::{Case, settings};
 use ncpu_report::tenants::{Lost, Naming, Tenancy};
 use ncpu_schema::{Loss, Purpose};
 use ncpu_table::{Column, Format, Kind, Table, Unit, safe};
@@ -251,8 +252,8 @@ fn largest(tenancy: &Tenancy, victim: &str) -> Vec<Lost> {
     sums
 }
 
-/// A setting and the neighbour that it takes from.
-type Against = (Setting, Option<String>);
+/// A setting, the loss that it is against, and the neighbour that it takes from.
+type Against = (Setting, Loss, Option<String>);
 
 /// Settings against the largest losses for which there are settings, each once.
 fn against(order: &Order<'_>, first: &Tenancy, victim: &str, seen: &Seen) -> anyhow::Result<Vec<Against>> {
@@ -268,8 +269,8 @@ fn against(order: &Order<'_>, first: &Tenancy, victim: &str, seen: &Seen) -> any
         {
             let wanted =
                 order.only.is_empty() || order.only.iter().any(|word| setting.name.contains(word.trim()));
-            if wanted && all.iter().all(|(other, _)| other.name != setting.name) {
-                all.push((setting, neighbour.clone()));
+            if wanted && all.iter().all(|(other, ..)| other.name != setting.name) {
+                all.push((setting, lost.cause, neighbour.clone()));
             }
         }
         losses += usize::from(all.len() > before);
@@ -341,7 +342,7 @@ pub fn run(order: &Order<'_>) -> anyhow::Result<ExitCode> {
     let mut journal = undo::begin()?;
     let mut tried: Vec<(Tried, Option<String>)> = Vec::new();
     let mut result = Ok(None);
-    for (setting, neighbour) in all {
+    for (setting, _, neighbour) in all {
         match compare(&mut watch, &mut journal, setting, (&victim, neighbour.as_deref()), order) {
             Ok(one) => {
                 let stopped = one.end == End::Stopped;
@@ -467,8 +468,8 @@ fn list(all: &[Against]) -> Table {
         Column::text("about", "its effect"),
     ];
     let mut out = Table::builder("settings", &columns);
-    for (setting, neighbour) in all {
-        let row = out.row().text(&setting.name).text(setting.cause.name());
+    for (setting, cause, neighbour) in all {
+        let row = out.row().text(&setting.name).text(cause.name());
         row.text_opt(neighbour.as_deref()).text(&setting.about);
     }
     out.finish()

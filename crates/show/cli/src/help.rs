@@ -294,6 +294,7 @@ const MORE: &[More] = &[
         command: "fix",
         examples: &[
             ("ncpu fix -- ./server --requests 100000", "try remedies that need no change of it"),
+            ("ncpu fix -p 4711", "try settings on what runs, each undone again"),
             ("ncpu fix --undo", "clean up after killed commands"),
         ],
         see: &["run", "dose", "scale", "preload", "place", "partition", "hugepages"],

@@ -26,6 +26,7 @@ mod exhausted;
 mod explain;
 mod export;
 mod fix;
+mod fix_process;
 mod fix_tenant;
 mod fleet;
 mod foresee;

@@ -227,7 +227,7 @@ pub fn lifted(limit: &str, why: &str, file: PathBuf, value: String) -> Remedy {
 }
 
 /// Settings of the machine and of our control group.
-fn system(root: &Path) -> Result<Vec<Remedy>> {
+pub(crate) fn system(root: &Path) -> Result<Vec<Remedy>> {
     let mut out = Vec::new();
     let quotas = quotas(root);
     if !quotas.is_empty() {

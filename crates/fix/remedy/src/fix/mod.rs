@@ -15,6 +15,7 @@ use crate::image::Image;
 use crate::journal::{Journal, Undo, chosen};
 use crate::program::Program;
 use crate::{Error, Result};
+pub(crate) use catalogue::system;
 pub use catalogue::{catalogue, lifted};
 use command::PRELOAD;
 pub use command::{absolute, applied, counts, exec_start, quoted};

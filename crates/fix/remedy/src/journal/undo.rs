@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 use crate::confine;
 use crate::group;
 use crate::overlay;
+use crate::schedule::Schedule;
+use crate::setting;
 use crate::sys;
 
 /// A path in the journal: text, or bytes if it is not UTF-8.
@@ -101,6 +103,19 @@ pub enum Undo {
         /// Threads that had chosen theirs before.
         except: Vec<u32>,
     },
+    /// How the threads of a process and of those it has forked are scheduled.
+    Scheduled {
+        /// The process.
+        pid: u32,
+        /// When it began.
+        start: u64,
+        /// As before.
+        before: Schedule,
+        /// As given. A thread that is scheduled otherwise has chosen that itself since, and keeps it.
+        ours: Schedule,
+        /// Threads that had chosen `ours` before.
+        except: Vec<u32>,
+    },
     /// The CPUs of the threads of a control group that could use `cpus` and now may use `ours`.
     Confined {
         /// Its directory.
@@ -136,6 +151,7 @@ impl std::fmt::Display for Undo {
             Undo::Marked { token } => write!(f, "killed what was left of run {token}"),
             Undo::Stopped { pid, .. } => write!(f, "continued process {pid}"),
             Undo::Affinity { pid, cpus, .. } => write!(f, "gave process {pid} its CPUs {cpus} back"),
+            Undo::Scheduled { pid, .. } => write!(f, "scheduled process {pid} as before"),
             Undo::Confined { group, cpus, .. } => {
                 write!(f, "gave the threads of {} their CPUs {cpus} back", group.path().display())
             }
@@ -208,6 +224,19 @@ impl Undo {
                     let now = sys::affinity(tid).map(|set| set.to_list());
                     if now.is_ok_and(|now| ours.contains(&now)) {
                         any |= sys::set_affinity(tid, &cpus).is_ok();
+                    }
+                }
+                Ok(any)
+            }
+            Undo::Scheduled { pid, start, before, ours, except } => {
+                if same(*pid, *start).is_none() {
+                    return Ok(false);
+                }
+                let mut any = false;
+                // Those born since were given it by the thread that started them.
+                for tid in setting::threads(*pid).into_iter().filter(|tid| !except.contains(tid)) {
+                    if Schedule::read(tid).is_ok_and(|now| now.is_some_and(|now| ours.is_kept(now))) {
+                        any |= before.set(tid).is_ok();
                     }
                 }
                 Ok(any)

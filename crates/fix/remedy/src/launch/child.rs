@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use super::{Class, Report, Step};
+use crate::schedule::Schedule;
 
 /// All that the child needs, made before the fork.
 pub(super) struct Prepared<'a> {
@@ -133,42 +134,11 @@ fn write(path: &CStr, text: &[u8]) -> Result<(), c_int> {
     }
 }
 
-/// `sched_setattr(2)`; its structure is that of linux/sched/types.h in its first size.
+/// Niceness stays as it is.
 fn schedule(class: Class) -> Result<(), c_int> {
-    #[repr(C)]
-    struct Attributes {
-        size: u32,
-        policy: u32,
-        flags: u64,
-        nice: i32,
-        priority: u32,
-        runtime: u64,
-        deadline: u64,
-        period: u64,
-    }
-    let (policy, priority, runtime) = match class {
-        Class::Batch => (libc::SCHED_BATCH, 0, 0),
-        Class::Idle => (libc::SCHED_IDLE, 0, 0),
-        Class::Fifo(p) => (libc::SCHED_FIFO, p, 0),
-        Class::RoundRobin(p) => (libc::SCHED_RR, p, 0),
-        Class::Slice(ns) => (libc::SCHED_OTHER, 0, ns),
-    };
-    // SAFETY: plain calls; the structure has the length in its field.
-    unsafe {
-        // Niceness stays as it is.
-        let nice = libc::getpriority(libc::PRIO_PROCESS, 0);
-        let attributes = Attributes {
-            size: size_of::<Attributes>() as u32,
-            policy: policy as u32,
-            flags: 0,
-            nice,
-            priority,
-            runtime,
-            deadline: 0,
-            period: 0,
-        };
-        call(libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0))
-    }
+    // SAFETY: a plain call.
+    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    Schedule::of(class, nice).set(0).map_err(|e| e.raw_os_error().unwrap_or(libc::EINVAL))
 }
 
 fn loopback() -> Result<(), c_int> {

@@ -11,116 +11,7 @@ use ncpu_machine::{CpuSet, Topology};
 use ncpu_schema::Loss;
 
 use crate::confine;
-use crate::journal::{Id, Journal, Undo, chosen};
-use crate::{Error, Result};
-
-/// Something that a setting changes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Act {
-    /// A file of the kernel and what it is to hold.
-    File(PathBuf, String),
-    /// The threads of a group that may use exactly `from` get `to`.
-    Cpus { group: PathBuf, from: CpuSet, to: CpuSet },
-}
-
-/// A setting that can be tried and undone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setting {
-    /// The setting, with its old and its new value.
-    pub name: String,
-    /// Its effect.
-    pub about: String,
-    /// The loss that it is against.
-    pub cause: Loss,
-    acts: Vec<Act>,
-}
-
-impl Setting {
-    /// Sets it; the journal has each act first. Undo with [`restore`]. After an error, `set` has the acts before it.
-    ///
-    /// # Errors
-    /// The kernel refuses a value, or a group is gone.
-    pub fn set(&self, journal: &mut Journal, set: &mut Vec<Id>) -> Result<()> {
-        for act in &self.acts {
-            match act {
-                Act::File(path, value) => {
-                    set.push(journal.will_alone(path, || {
-                        let (old, new) = (chosen(&std::fs::read_to_string(path)?).into(), value.clone());
-                        Ok(Undo::Setting { path: path.into(), old, new })
-                    })?);
-                    std::fs::write(path, value).map_err(|e| Error::file(path, e))?;
-                }
-                Act::Cpus { group, from, to } => {
-                    let (cpus, ours) = (from.to_list(), to.to_list());
-                    let mut except = Vec::new();
-                    set.push(journal.will_alone(group, || {
-                        except = confine::with(group, to);
-                        Ok(Undo::Confined { group: group.into(), cpus, ours, except: except.clone() })
-                    })?);
-                    if !confine::change(group, from, to, &except) {
-                        let why = "no thread of it may use these CPUs any more";
-                        return Err(Error::Refused(format!("{}: {why}", group.display())));
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Commands that undo it later, where the setting was left.
-    pub fn undoing(&self, before: &[String]) -> Vec<String> {
-        let words = self.acts.iter().zip(before).map(|(act, old)| match act {
-            Act::File(path, _) => {
-                format!("echo '{old}' > {}", ncpu_machine::shell_word(&path.display().to_string()))
-            }
-            Act::Cpus { group, from, .. } => {
-                let file = group.join(if group.join("tasks").exists() { "tasks" } else { "cgroup.threads" });
-                let file = ncpu_machine::shell_word(&file.display().to_string());
-                format!("xargs -n 1 taskset -pc {} < {file}", from.to_list())
-            }
-        });
-        words.collect()
-    }
-
-    /// The values that are set now, one of each act.
-    pub fn before(&self) -> Vec<String> {
-        let value = |act: &Act| match act {
-            Act::File(path, _) => {
-                std::fs::read_to_string(path).map_or_else(|_| String::new(), |text| chosen(&text).into())
-            }
-            Act::Cpus { from, .. } => from.to_list(),
-        };
-        self.acts.iter().map(value).collect()
-    }
-}
-
-/// Puts a setting back.
-///
-/// # Errors
-/// A part cannot be: it stays in the journal.
-pub fn restore(journal: &mut Journal, set: &mut Vec<Id>) -> Result<()> {
-    while let Some(id) = set.pop() {
-        journal.undo_now(id).map_err(Error::Refused)?;
-    }
-    Ok(())
-}
-
-/// Leaves a setting as it is.
-///
-/// # Errors
-/// The journal cannot be written; the setting is undone by the next command.
-pub fn leave(journal: &mut Journal, set: &mut Vec<Id>) -> Result<()> {
-    while let Some(id) = set.pop() {
-        journal.done(id)?;
-    }
-    Ok(())
-}
-
-/// The setting that files hold values.
-fn files(name: String, about: &str, cause: Loss, files: Vec<(PathBuf, String)>) -> Setting {
-    let acts = files.into_iter().map(|(file, value)| Act::File(file, value)).collect();
-    Setting { name, about: about.into(), cause, acts }
-}
+use crate::setting::{Act, Setting, files};
 
 /// A hierarchy of control groups that has weights and limits of CPU time.
 struct Hierarchy {
@@ -209,48 +100,63 @@ pub fn settings(root: &Path, case: &Case<'_>) -> Vec<Setting> {
     }
     let Some(home) = home(root, &mounts, case) else { return out };
     if let Some((_, theirs)) = sides {
-        out.extend(apart_by_cpus(root, &mounts, case, theirs, &home.cpus));
+        out.extend(apart_by_cpus(root, &mounts, theirs, &home.cpus));
     }
     if matches!(case.cause, Loss::Network | Loss::Interrupts) {
         let list = home.cpus.to_list();
         let packets = interrupts::packets(root, &home.cpus, &home.online);
         if !packets.is_empty() {
             let about = "other CPUs serve packets that were received";
-            out.push(files(format!("packets off CPUs {list}"), about, case.cause, packets));
+            out.push(files(format!("packets off CPUs {list}"), about, packets));
         }
         let devices = interrupts::devices(root, &home.cpus, &home.online);
         if !devices.is_empty() {
             let name = format!("interrupts of {} devices off CPUs {list}", devices.len());
-            out.push(files(name, "other CPUs serve devices", case.cause, devices));
+            out.push(files(name, "other CPUs serve devices", devices));
         }
     }
     out
 }
 
+/// The quota and the own weight of a control group: what helps whoever is in it.
+pub(crate) fn of_group(root: &Path, mounts: &Mounts, path: &str) -> Vec<Setting> {
+    let mut out = Vec::new();
+    let Some(hierarchy) = hierarchy(root, mounts).filter(|_| !path.trim_matches('/').is_empty()) else {
+        return out;
+    };
+    quota(&hierarchy, path, &mut out);
+    own_weight(&hierarchy, path, &mut out);
+    out
+}
+
 /// The neighbour's weight, a quarter and a sixteenth; the own weight times eight.
 fn weights(hierarchy: &Hierarchy, ours: &str, theirs: &str, out: &mut Vec<Setting>) {
-    let (least, most) = hierarchy.weights();
-    let mut add = |group: &str, (file, old): (PathBuf, u64), new: u64, about: &str| {
-        let name = format!("weight of {group} {old} to {new}");
-        out.push(files(name, about, Loss::RunQueue, vec![(file, new.to_string())]));
-    };
+    let least = hierarchy.weights().0;
     if let Some((file, weight)) = hierarchy.weight(theirs) {
         let mut last = weight;
         for part in [4, 16] {
             let lower = (weight / part).max(least);
             if lower < last {
                 let about = "less of the CPUs for the neighbour where both want them";
-                add(theirs, (file.clone(), weight), lower, about);
+                out.push(weighted(theirs, file.clone(), weight, lower, about));
                 last = lower;
             }
         }
     }
-    if let Some((file, weight)) = hierarchy.weight(ours) {
-        let higher = weight.saturating_mul(8).min(most);
+    own_weight(hierarchy, ours, out);
+}
+
+fn own_weight(hierarchy: &Hierarchy, group: &str, out: &mut Vec<Setting>) {
+    if let Some((file, weight)) = hierarchy.weight(group) {
+        let higher = weight.saturating_mul(8).min(hierarchy.weights().1);
         if higher > weight {
-            add(ours, (file, weight), higher, "more of the CPUs where others want them");
+            out.push(weighted(group, file, weight, higher, "more of the CPUs where others want them"));
         }
     }
+}
+
+fn weighted(group: &str, file: PathBuf, old: u64, new: u64, about: &str) -> Setting {
+    files(format!("weight of {group} {old} to {new}"), about, vec![(file, new.to_string())])
 }
 
 /// CPUs that are to be the tenant's alone.
@@ -302,13 +208,7 @@ fn directory(root: &Path, mounts: &Mounts, path: &str) -> Option<PathBuf> {
 
 /// The neighbour kept off the tenant's CPUs: by its cpuset if it has one and no thread has CPUs of its own choice, which the kernel
 /// would forget before Linux 6.2; else by the affinity of its threads. A thread never gets a CPU that it might not use before.
-fn apart_by_cpus(
-    root: &Path,
-    mounts: &Mounts,
-    case: &Case<'_>,
-    theirs: &str,
-    home: &CpuSet,
-) -> Option<Setting> {
+fn apart_by_cpus(root: &Path, mounts: &Mounts, theirs: &str, home: &CpuSet) -> Option<Setting> {
     let group = directory(root, mounts, theirs)?;
     let from = confine::usual(&group)?;
     let to = from.minus(home);
@@ -326,17 +226,17 @@ fn apart_by_cpus(
         all.sort_unstable();
         if members == all && confine::with(&group, &from).len() == all.len() {
             let file = set.join("cpuset.cpus");
-            return Some(files(name("cpuset"), about, case.cause, vec![(file, to.to_list())]));
+            return Some(files(name("cpuset"), about, vec![(file, to.to_list())]));
         }
     }
     let acts = vec![Act::Cpus { group, from: from.clone(), to: to.clone() }];
-    Some(Setting { name: name("CPUs"), about: about.into(), cause: case.cause, acts })
+    Some(Setting { name: name("CPUs"), about: about.into(), acts })
 }
 
 /// A burst up to the whole quota, and twice the limit, for the innermost group that has a limit.
 fn quota(hierarchy: &Hierarchy, path: &str, out: &mut Vec<Setting>) {
     let mut add = |name: String, about: &str, file: PathBuf, value: String| {
-        out.push(files(name, about, Loss::Quota, vec![(file, value)]));
+        out.push(files(name, about, vec![(file, value)]));
     };
     let group = hierarchy.group(path);
     for dir in group.ancestors().take_while(|dir| dir.starts_with(&hierarchy.mount)) {
@@ -378,6 +278,7 @@ mod tests {
                 (setting.name, format!("{}={value}", file.strip_prefix(root).unwrap().display()))
             }
             Act::Cpus { to, .. } => (setting.name, to.to_list()),
+            Act::ProcessCpus { .. } | Act::Schedule { .. } => panic!("{}: of a process", setting.name),
         };
         settings(root, &case).into_iter().map(setting).collect()
     }

@@ -1,9 +1,9 @@
 //! `ncpu dose`: what a cause costs, measured by making it a little worse.
 
-mod candidates;
-mod subject;
+pub mod candidates;
+pub mod subject;
 mod url;
-mod windows;
+pub mod windows;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -216,30 +216,19 @@ fn measure(args: &DoseArgs, stop: &AtomicBool) -> anyhow::Result<Option<Measured
     let Some(looked) = look(&mut subject, &mut doses, args)? else { return Ok(None) };
     let (looked, bins) = looked;
     let mut length = Duration::from_millis(args.window);
-    let (speed, metric) = if let Some(url) = &args.metric_url {
-        let counter = Counter::parse(url)?;
-        counter.read().context("--metric-url")?;
-        let words = counter.words();
-        (Speed::Counter(counter), words)
-    } else if let Some(function) = args.count.as_deref().and_then(|what| what.strip_prefix("function:")) {
-        let found = candidates::function(function, &looked.files, false)?;
-        (Speed::Function(found), format!("calls of {}", function.rsplit(':').next().unwrap_or(function)))
-    } else if let Some(call) = &args.count {
-        (Speed::Call(candidates::call_number(call)?), format!("{call} calls"))
-    } else if wants_runs {
+    let (speed, metric) = if wants_runs {
         let measure = args.metric.measure()?;
         let name = measure.name();
         (Speed::Runs(measure), name.trim_end_matches("/s").to_owned())
     } else {
-        match candidates::regular(&bins, BIN.as_secs_f64()) {
-            Some((call, rate)) => {
-                length = length.max(Duration::from_secs_f64(WORK_A_WINDOW / rate)).min(LONGEST);
-                (Speed::Call(call), format!("{} calls", call_name(call)))
+        match speed_of(args.metric_url.as_deref(), args.count.as_deref(), &looked.files, &bins)? {
+            Some(Chosen { speed, words, rate }) => {
+                if let Some(rate) = rate {
+                    length = length.max(Duration::from_secs_f64(WORK_A_WINDOW / rate)).min(LONGEST);
+                }
+                (speed, words)
             }
-            None if args.pid.is_some() => anyhow::bail!(
-                "no system call is frequent enough to count the program's work by: give --metric-url, or \
-                 --count function:NAME"
-            ),
+            None if args.pid.is_some() => anyhow::bail!(NOTHING_TO_COUNT),
             None => (Speed::Runs(args.metric.measure()?), "runs".into()),
         }
     };
@@ -292,6 +281,47 @@ fn measure(args: &DoseArgs, stop: &AtomicBool) -> anyhow::Result<Option<Measured
     Ok(Some(Measured { found, metric, cpus, notes, words }))
 }
 
+/// The unit of speed of a running program.
+pub struct Chosen {
+    pub speed: Speed,
+    /// Its name, in the plural.
+    pub words: String,
+    /// How often a second it comes, where it was found by looking.
+    rate: Option<f64>,
+}
+
+/// The error where the unit of speed has to be given.
+pub const NOTHING_TO_COUNT: &str = "no system call is frequent enough to count the program's work by: give --metric-url, or \
+                                --count function:NAME";
+
+/// What the user has named, else the most regular system call; `None` where no call is frequent.
+///
+/// # Errors
+/// There is no such counter, function or call.
+pub fn speed_of(
+    url: Option<&str>,
+    count: Option<&str>,
+    files: &[PathBuf],
+    bins: &[Vec<u64>],
+) -> anyhow::Result<Option<Chosen>> {
+    let (speed, words, rate) = if let Some(url) = url {
+        let counter = Counter::parse(url)?;
+        counter.read().context("--metric-url")?;
+        let words = counter.words();
+        (Speed::Counter(counter), words, None)
+    } else if let Some(function) = count.and_then(|what| what.strip_prefix("function:")) {
+        let found = candidates::function(function, files, false)?;
+        let words = format!("calls of {}", function.rsplit(':').next().unwrap_or(function));
+        (Speed::Function(found), words, None)
+    } else if let Some(call) = count {
+        (Speed::Call(candidates::call_number(call)?), format!("{call} calls"), None)
+    } else {
+        let Some((call, rate)) = candidates::regular(bins, BIN.as_secs_f64()) else { return Ok(None) };
+        (Speed::Call(call), format!("{} calls", call_name(call)), Some(rate))
+    };
+    Ok(Some(Chosen { speed, words, rate }))
+}
+
 /// The first look, and the calls of each bin; `None` where the user stopped it.
 fn look(
     subject: &mut Subject<'_>,
@@ -303,7 +333,6 @@ fn look(
         false => None,
     };
     let mut survey = Survey::default();
-    let mut bins = Vec::new();
     let mut files = Vec::new();
     // A run that ends meanwhile does not count as a look.
     for _ in 0..4 {
@@ -323,6 +352,17 @@ fn look(
             break;
         }
     }
+    let Some(bins) = count_bins(subject, doses)? else { return Ok(None) };
+    let cpus = sys::affinity(args.pid.unwrap_or(0)).context("the CPUs it may use")?.len() as f64;
+    Ok(Some((Looked { survey, recording, cpus, files }, bins)))
+}
+
+/// Counts each system call in short times; `None` where the user stopped it.
+///
+/// # Errors
+/// The kernel refuses, or the command fails.
+pub fn count_bins(subject: &mut Subject<'_>, doses: &mut Doses) -> anyhow::Result<Option<Vec<Vec<u64>>>> {
+    let mut bins = Vec::new();
     doses.count_calls(true)?;
     while bins.len() < BINS {
         match subject.ensure()? {
@@ -346,8 +386,7 @@ fn look(
         }
     }
     doses.count_calls(false)?;
-    let cpus = sys::affinity(args.pid.unwrap_or(0)).context("the CPUs it may use")?.len() as f64;
-    Ok(Some((Looked { survey, recording, cpus, files }, bins)))
+    Ok(Some(bins))
 }
 
 /// Observes the program's layers for a while; `None` where that cannot be done here.

@@ -1,0 +1,142 @@
+//! How the kernel schedules a thread: its policy, niceness and slice.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use crate::launch::Class;
+
+/// Attributes of `sched_getattr(2)` and `sched_setattr(2)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Schedule {
+    policy: u32,
+    nice: i32,
+    priority: u32,
+    /// Of the usual policies, the slice in ns since Linux 6.12; 0 is the kernel's.
+    runtime: u64,
+}
+
+/// That of linux/sched/types.h in its first size.
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+/// New threads get the policy of the one that starts them only without this flag.
+const RESET_ON_FORK: u64 = 1;
+
+impl Schedule {
+    /// That of a class, at a niceness.
+    pub fn of(class: Class, nice: i32) -> Schedule {
+        let (policy, priority, runtime) = match class {
+            Class::Batch => (libc::SCHED_BATCH, 0, 0),
+            Class::Idle => (libc::SCHED_IDLE, 0, 0),
+            Class::Fifo(priority) => (libc::SCHED_FIFO, priority, 0),
+            Class::RoundRobin(priority) => (libc::SCHED_RR, priority, 0),
+            Class::Slice(ns) => (libc::SCHED_OTHER, 0, ns),
+        };
+        Schedule { policy: policy as u32, nice, priority, runtime }
+    }
+
+    /// That of a thread; thread 0 is the calling one. `None` where it is real-time, has a deadline, or loses its policy in its children:
+    /// such a thread has been looked after.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn read(tid: u32) -> io::Result<Option<Schedule>> {
+        let mut a = Attributes::default();
+        let size = size_of::<Attributes>();
+        // SAFETY: the kernel writes at most the given number of bytes.
+        let done = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &raw mut a, size, 0) };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let usual = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].contains(&(a.policy as i32));
+        let schedule = Schedule { policy: a.policy, nice: a.nice, priority: a.priority, runtime: a.runtime };
+        Ok((usual && a.flags & RESET_ON_FORK == 0).then_some(schedule))
+    }
+
+    /// Gives it to a thread; thread 0 is the calling one.
+    ///
+    /// # Errors
+    /// It is gone or not ours, or we may not.
+    pub fn set(self, tid: u32) -> io::Result<()> {
+        let attributes = Attributes {
+            size: size_of::<Attributes>() as u32,
+            policy: self.policy,
+            nice: self.nice,
+            priority: self.priority,
+            runtime: self.runtime,
+            ..Attributes::default()
+        };
+        // SAFETY: a plain call; the structure has the length in its field.
+        let done = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const attributes, 0) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// This one at another niceness.
+    pub fn at(self, nice: i32) -> Schedule {
+        Schedule { nice, ..self }
+    }
+
+    /// Its niceness.
+    pub fn nice(self) -> i32 {
+        self.nice
+    }
+
+    /// The same with the kernel's slice, where it has `slice`: the kernel returns its own length for a thread that has none of its own.
+    pub fn without(self, slice: u64) -> Schedule {
+        Schedule { runtime: if self.runtime == slice { 0 } else { self.runtime }, ..self }
+    }
+
+    /// Its slice in ns; 0 where the kernel has none for each thread.
+    pub fn slice(self) -> u64 {
+        self.runtime
+    }
+
+    /// Whether a thread that was given this one still has it: the kernel may return a slice of its own for none.
+    pub fn is_kept(self, now: Schedule) -> bool {
+        let slice = self.runtime == 0 || now.runtime == 0 || self.runtime == now.runtime;
+        slice && (self.policy, self.nice, self.priority) == (now.policy, now.nice, now.priority)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_gets_a_class_and_its_own_back() {
+        // A thread of its own: the others of this test keep theirs.
+        std::thread::spawn(|| {
+            let Some(before) = Schedule::read(0).unwrap() else { return };
+            let batch = Schedule::of(Class::Batch, before.nice());
+            batch.set(0).unwrap();
+            let now = Schedule::read(0).unwrap().unwrap();
+            assert!(batch.is_kept(now) && !batch.is_kept(before), "{now:?}");
+            before.without(before.slice()).set(0).unwrap();
+            assert_eq!(Schedule::read(0).unwrap(), Some(before));
+        })
+        .join()
+        .unwrap();
+        assert!(Schedule::read(u32::MAX >> 1).is_err());
+    }
+
+    #[test]
+    fn a_slice_is_kept_while_it_is_the_same() {
+        let long = Schedule::of(Class::Slice(100_000_000), 0);
+        let other = Schedule::of(Class::Slice(500_000), 0);
+        assert!(long.is_kept(long) && !long.is_kept(other) && !long.is_kept(long.at(5)));
+        // Kernels before 6.12 have no slices.
+        assert!(long.is_kept(Schedule::of(Class::Slice(0), 0)));
+        assert_eq!(other.without(500_000).slice(), 0);
+    }
+}

@@ -1,0 +1,150 @@
+//! `ncpu fix -p` on a process that the test starts. Truth is the kernel's account of its CPUs, and of its CPU time. Needs root and BPF;
+//! skips with a message otherwise.
+
+mod common;
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{err, out, root};
+use ncpu_machine::CpuSet;
+use ncpu_remedy::sys;
+use ncpu_trials::{MOST, hold};
+
+/// Two threads that make system calls for ever, on one CPU.
+struct Service {
+    child: Child,
+    dir: tempfile::TempDir,
+    cpu: CpuSet,
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Service {
+    fn start() -> Option<Service> {
+        if !root() {
+            return None;
+        }
+        let online = ncpu_machine::online_cpus(Path::new("/")).unwrap();
+        let Some(first) = online.iter().next().filter(|_| online.len() > 1) else {
+            eprintln!("skipped: one CPU");
+            return None;
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("twins");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../workloads/twins.c");
+        let built = Command::new("gcc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(source).status();
+        assert!(built.unwrap().success());
+        let mut command = Command::new(program);
+        let child = command.args(["calls", "2", "600"]).stdout(Stdio::null()).spawn().unwrap();
+        let cpu: CpuSet = [first].into_iter().collect();
+        let service = Service { child, dir, cpu };
+        let threads = || sys::threads(service.child.id());
+        service.until("its threads", || threads().len() == 3);
+        for tid in threads() {
+            sys::set_affinity(tid, &service.cpu).unwrap();
+        }
+        Some(service)
+    }
+
+    fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !is_so() {
+            assert!(began.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Whether all its threads may use one CPU only.
+    fn is_confined(&self) -> bool {
+        sys::threads(self.child.id()).into_iter().all(|tid| sys::affinity(tid).unwrap() == self.cpu)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ncpu"));
+        command.args(["fix", "-p", &self.child.id().to_string()]).args(args);
+        command.env("NCPU_STATE_DIR", self.dir.path().join("state"));
+        command
+    }
+
+    fn fix(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+}
+
+fn fix(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ncpu")).arg("fix").args(args).output().unwrap()
+}
+
+#[test]
+fn arguments_that_cannot_be_are_said() {
+    let own = std::process::id().to_string();
+    let cases = [
+        (&["-p", &own, "--metric", "x"][..], 2, "--metric-url or --count"),
+        (&["-p", &own, "--", "true"], 2, "cannot be used with"),
+        (&["--metric-url", "file:///x", "--", "true"], 2, "cannot be used with"),
+        (&["-p", "4194304"], 1, "there is no process 4194304"),
+        (&["-p", &own, "--try", "no-such-setting"], 1, "no such setting"),
+    ];
+    for (args, code, says) in cases {
+        let said = fix(args);
+        assert_eq!(said.status.code(), Some(code), "{args:?}: {}", err(&said));
+        assert!(err(&said).contains(says), "{args:?}: {}", err(&said));
+    }
+}
+
+#[test]
+fn what_a_killed_one_has_set_is_undone() {
+    let Some(service) = Service::start() else { return };
+    let listed = service.fix(&["--list"]);
+    assert!(out(&listed).contains("all CPUs of the machine"), "{}{}", out(&listed), err(&listed));
+    let quiet = Stdio::null;
+    let mut killed = service
+        .command(&["--try", "CPUs", "--rounds", "100"])
+        .stdout(quiet())
+        .stderr(quiet())
+        .spawn()
+        .unwrap();
+    service.until("the setting", || !service.is_confined() || killed.try_wait().unwrap().is_some());
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let undone = service.command(&["--list"]).args(["-o", "json"]).output().unwrap();
+    assert!(undone.status.success(), "{}", err(&undone));
+    let mut undo = Command::new(env!("CARGO_BIN_EXE_ncpu"));
+    let undo = undo.args(["fix", "--undo"]).env("NCPU_STATE_DIR", service.dir.path().join("state"));
+    assert!(undo.status().unwrap().success());
+    assert!(service.is_confined());
+}
+
+/// Speeds, with nothing beside.
+mod quiet {
+    use super::*;
+
+    #[test]
+    fn all_cpus_help_a_process_that_has_one() {
+        let Some(service) = Service::start() else { return };
+        hold(MOST, "a process on one CPU", || {
+            let said = service.fix(&["--try", "CPUs", "--rounds", "3", "-o", "json"]);
+            assert!(said.status.success(), "{}", err(&said));
+            let text = out(&said);
+            let row: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
+            // Two threads that share nothing.
+            let speed = row["speed"].as_f64().unwrap();
+            assert!((1.6..2.3).contains(&speed), "{text}");
+            assert_eq!(row["verdict"], "helps, undone", "{text}");
+            assert!(service.is_confined());
+        });
+        let said = service.fix(&["--try", "CPUs", "--rounds", "3", "--keep"]);
+        assert!(said.status.success(), "{}", err(&said));
+        // Where others took the CPUs meanwhile it may not be certain.
+        let kept = out(&said).contains("helps, kept");
+        assert_eq!(service.is_confined(), !kept, "{}{}", out(&said), err(&said));
+        assert_eq!(err(&said).contains("undo with: taskset -apc"), kept, "{}", err(&said));
+    }
+}

@@ -144,6 +144,11 @@ pub fn run(order: &Order<'_>) -> anyhow::Result<ExitCode> {
     let stop = stop::on_signals()?;
     let machine = Topology::read(Path::new("/"))?;
     let mut subject = Subject::process(order.pid, &stop)?;
+    require!(
+        !sys::tree_of(order.pid).contains(&std::process::id()),
+        "process {} has started this ncpu, which would be changed with it",
+        order.pid
+    );
     let all = settings(Path::new("/"), order.pid, &machine, order.allowed)?;
     let names: Vec<String> = all.iter().map(|one| one.name.clone()).collect();
     let is_wanted = |one: &Setting| order.only.iter().any(|word| one.name.contains(word.trim()));

@@ -85,18 +85,23 @@ fn fix(args: &[&str]) -> Output {
 #[test]
 fn arguments_that_cannot_be_are_said() {
     let own = std::process::id().to_string();
+    let mut sleeper = Command::new("sleep").arg("600").spawn().unwrap();
+    let other = sleeper.id().to_string();
     let cases = [
         (&["-p", &own, "--metric", "x"][..], 2, "--metric-url or --count"),
         (&["-p", &own, "--", "true"], 2, "cannot be used with"),
         (&["--metric-url", "file:///x", "--", "true"], 2, "cannot be used with"),
+        (&["-p", &own], 2, "has started this ncpu"),
         (&["-p", "4194304"], 1, "there is no process 4194304"),
-        (&["-p", &own, "--try", "no-such-setting"], 1, "no such setting"),
+        (&["-p", &other, "--try", "no-such-setting"], 1, "no such setting"),
     ];
     for (args, code, says) in cases {
         let said = fix(args);
         assert_eq!(said.status.code(), Some(code), "{args:?}: {}", err(&said));
         assert!(err(&said).contains(says), "{args:?}: {}", err(&said));
     }
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
 }
 
 #[test]

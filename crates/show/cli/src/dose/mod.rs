@@ -294,7 +294,7 @@ pub struct Chosen {
 pub const NOTHING_TO_COUNT: &str = "no system call is frequent enough to count the program's work by: give --metric-url, or \
                                 --count function:NAME";
 
-/// What the user has named, else the most regular system call; `None` where no call is frequent.
+/// The counter, function or call that the user has named, else the most regular system call; `None` where no call is frequent.
 ///
 /// # Errors
 /// There is no such counter, function or call.

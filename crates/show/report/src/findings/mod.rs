@@ -220,6 +220,8 @@ pub struct Finding {
     pub waited: Option<f64>,
     /// Throughput without it over throughput with it, at least and at most.
     pub gain: (f64, f64),
+    /// Whether its remedy is another way to do the same, which may spare any part of the program beside it.
+    open: bool,
     /// Where it is, how often.
     pub lines: Vec<Line>,
     /// The remedy; `None` where it is too small for one.
@@ -228,6 +230,18 @@ pub struct Finding {
     pub asked: f64,
     /// Sampled stacks behind it, innermost function first, with CPU-seconds, most first.
     pub stacks: Vec<(String, f64)>,
+}
+
+impl Finding {
+    /// The upper end of the gain, where it is known.
+    pub fn gain_at_most(&self) -> Option<f64> {
+        (!self.open).then_some(self.gain.1)
+    }
+
+    /// The gain in words.
+    pub(crate) fn gain_words(&self) -> String {
+        gain((self.gain.0, self.gain_at_most().unwrap_or(f64::INFINITY)))
+    }
 }
 
 /// The causes of an observation, and what they leave.
@@ -476,7 +490,10 @@ fn finding(gains: &Gains<'_, '_>, claim: Claim, given: Vec<Given>, book: &Causes
     fields.push(("waited", figure(claim.waited.unwrap_or(0.0))));
     let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, &**value)).collect();
     let gain = gains.of(&claim, seconds, error);
+    // A collector's work is all that it takes.
+    let open = claim.kind == Kind::Runtime && !claim.key.starts_with("collector ");
     Some(Finding {
+        open,
         id: entry.id.clone(),
         kind: claim.kind,
         key: claim.key,

@@ -25,7 +25,12 @@ impl Findings {
                 Kind::Gauge,
                 "throughput without it over throughput with it, at least",
             ),
-            Column::float("gain_high", Unit::None, Kind::Gauge, "the same, at most"),
+            Column::float(
+                "gain_high",
+                Unit::None,
+                Kind::Gauge,
+                "the same, at most; null where the remedy may spare more than the cause's own time",
+            ),
             Column::objects("parts", "seconds by layer and by what they went to"),
             Column::objects("evidence", "where it is, how often"),
             Column::objects("advice", "the remedy"),
@@ -66,7 +71,7 @@ impl Findings {
                 .float(found.error)
                 .float_opt(found.waited)
                 .float(found.gain.0)
-                .float(found.gain.1)
+                .float_opt(found.gain_at_most())
                 .text(serde_json::Value::from(parts).to_string())
                 .text(serde_json::Value::from(lines).to_string())
                 // Keys are words and values texts, which all have a form in JSON.

@@ -1354,3 +1354,17 @@ fn a_cause_to_act_on_goes_before_that_one_thread_is_at_work() {
     assert_eq!(of(120.0), "directory-listings");
     assert_eq!(of(60.0), "serial-thread", "too small to be advised on");
 }
+
+#[test]
+fn another_way_to_do_the_same_may_spare_more_than_a_functions_own_time() {
+    let replaced = "stamps;main;execute_command;pat_subst;xdupmbstowcs";
+    let found = Findings::of(&recording(
+        0.0,
+        stacks(&[("user", replaced, 500.0), ("user", "stamps;main;work", 900.0)]),
+    ));
+    let found = found.unwrap().list;
+    assert_eq!((&*found[0].id, found[0].gain_at_most()), ("texts-replaced-in-bash", None));
+    assert!(found[0].gain_words().ends_with("or more"), "{}", found[0].gain_words());
+    let lock = Findings::of(&contended()).unwrap().list;
+    assert_eq!((&*lock[0].id, lock[0].gain_at_most()), ("contended-lock", Some(lock[0].gain.1)));
+}

@@ -308,7 +308,7 @@ fn cause(out: &mut String, n: usize, found: &Finding, title: usize, width: usize
         "",
         figure(found.seconds),
         percent(found.share),
-        gain(found.gain)
+        found.gain_words()
     );
     let mut line = |label: &str, text: &str| {
         *out += &wrap(&safe::line(text), width, &format!("    {label:<9} "), "              ");

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::markup::{esc, percent, seconds};
-use crate::findings::{Finding, Findings, gain, made_of, rest, sentence};
+use crate::findings::{Finding, Findings, made_of, rest, sentence};
 use crate::onion::Onion;
 
 pub(super) fn section(out: &mut String, onion: &Onion, findings: &Findings) {
@@ -40,7 +40,7 @@ fn cause(out: &mut String, n: usize, found: &Finding) {
         percent(found.share),
         seconds(found.seconds),
         seconds(found.error),
-        gain(found.gain)
+        found.gain_words()
     );
     for part in &found.parts {
         let _ = write!(

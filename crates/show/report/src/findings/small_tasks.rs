@@ -102,6 +102,11 @@ fn is_between(frame: &str) -> bool {
     waits(frame) || is_allocator(frame) || begins_with(frame, &RUNTIME)
 }
 
+/// Whether a function is a library's that hands out tasks.
+pub(super) fn hands_out(frame: &str) -> bool {
+    at(frame).is_some()
+}
+
 /// The library that a function is of.
 fn at(frame: &str) -> Option<usize> {
     // Names of Python's classes are those of many programs.

@@ -224,18 +224,32 @@ fn work_that_moves_between_threads_is_of_one_at_a_time() {
 }
 
 #[test]
+fn work_for_a_librarys_threads_is_given_by_the_programs_own_function() {
+    let take = "pthread_cond_wait;java.util.concurrent.SynchronousQueue.take;java.lang.Thread.run";
+    let words = ["0x5580", "condition", "stamps", "java.util.concurrent.SynchronousQueue.take", take];
+    let waits: (&[&str], &[f64]) = (&words, &[500_000.0, 5.0]);
+    let gives = "stamps;Shop.main;Shop.hand;java.util.concurrent.SynchronousQueue.put;pthread_cond_signal;do_futex_[k];futex_wake_[k]";
+    let mut tables = stacks(&[("user", "stamps;Shop.main;Shop.hand", 600.0), ("syscall", gives, 400.0)]);
+    let columns = ["lock", "type", "process", "caller", "stack"];
+    tables.push(table("user_locks", &columns, &["count", "block"], &[waits]));
+    let found = Findings::of(&recording(0.0, tables)).unwrap().list;
+    let titles: Vec<_> = found.iter().map(|cause| &*cause.title).collect();
+    assert!(titles.contains(&"hand-offs in Shop.hand"), "{titles:?}");
+}
+
+#[test]
 fn functions_that_a_compiler_put_into_the_programs_are_named() {
     let texts = ["function", "file", "text", "inlined", "around", "cause"];
     let of = |inlined, around, samples: f64| {
         (["take_any", "stamps", "xor", inlined, around, "computing"], [10.0, 4096.0, samples])
     };
-    let next = "<std::collections::hash::map::Keys<K,V> as core::iter::traits::iterator::Iterator>::next";
-    let rows = [of("hashbrown::raw::RawIterRange<T>::next_impl", next, 90.0), of("", "", 10.0)];
+    let rotate = "std::collections::vec_deque::VecDeque<T,A>::rotate_left";
+    let rows = [of("core::ptr::mut_ptr::<impl *mut T>::swap", rotate, 90.0), of("", "", 10.0)];
     let rows: Vec<(&[&str], &[f64])> = rows.iter().map(|(t, n)| (&t[..], &n[..])).collect();
     let recording = of_one_thread(&[("user", "stamps;take_any", 950.0)]);
     let text = text(&recording.with(table("instructions", &texts, &["t", "address", "samples"], &rows)));
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("take_any (std::collections::hash::map::Keys::next 90 %)"), "{text}");
+    assert!(words.contains("take_any (std::collections::vec_deque::VecDeque::rotate_left 90 %)"), "{text}");
 }
 
 #[test]

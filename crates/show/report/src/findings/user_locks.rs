@@ -14,9 +14,12 @@ use ncpu_schema::{
 };
 
 use super::claim::{Claim, Kind, Source};
-use super::libraries::{begins_with, c_name, is_collectors_worker, is_lock_function, is_thread_start};
+use super::hot::passes;
+use super::libraries::{begins_with, c_name, is_collectors_worker, is_lock_function, is_thread_start, waits};
 use super::names::short;
 use super::numbers::grouped;
+use super::places::{Most, Place, is_library, is_line};
+use super::small_tasks::hands_out;
 use super::view::{Sampled, View, Woken};
 use crate::causes::{self, When};
 use crate::locks::is_held_lock;
@@ -224,6 +227,33 @@ impl<'a> Waited<'a> {
         };
         if self.name().ends_with(&format!(" in {callers}")) { String::new() } else { callers }
     }
+}
+
+/// The part of the wake-ups that one place of the program makes to be what gives the work.
+const GIVES: f64 = 0.5;
+
+/// Where the program wakes threads that wait in a library's functions alone, as those of a pool: its callers, and the function.
+fn given_in(view: &View<'_>, lock: &Waited<'_>) -> Option<(String, String)> {
+    let library = |frame: &str| {
+        is_library(frame) || passes(frame) || hands_out(frame) || is_lock_function(frame) || waits(frame)
+    };
+    let script = lock.stack().iter().any(|frame| is_line(frame));
+    let own = |frame: &&&str| (!script || is_line(frame)) && !library(frame);
+    if lock.stack().is_empty() || lock.stack().iter().any(|frame| own(&frame)) {
+        return None;
+    }
+    let wakes = |s: &&Sampled<'_>| s.process == lock.process && s.kernel.contains(&"futex_wake");
+    let (mut places, mut all) = (Most::default(), 0.0);
+    for sample in view.samples.iter().filter(wakes) {
+        all += sample.seconds;
+        let has_own = sample.user.iter().any(|frame| own(&frame));
+        if has_own {
+            places.add(&Place::outside(&sample.user, library).words(), sample.seconds);
+        }
+    }
+    let (words, seconds) = places.largest().map(|(words, seconds)| (words.to_string(), seconds))?;
+    let function = words.split(" ← ").next().filter(|f| !f.is_empty())?.to_string();
+    (seconds >= GIVES * all).then_some((words, function))
 }
 
 /// Whether threads and programs begin with this function.
@@ -631,6 +661,7 @@ fn claim(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts) -> Claim
         when.push(When::FairLock);
     }
     let callers = lock.callers();
+    let given = if lock.held { None } else { given_in(view, lock) };
     // libuv's own function names the queue: functions called `worker` wait in many programs.
     let library = lock.stack().iter().find(|frame| frame.starts_with("uv_")).copied().unwrap_or("");
     let subject =
@@ -641,8 +672,22 @@ fn claim(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts) -> Claim
     let mut claim = Claim::new(kind, when, subject)
         .with("lock", name.clone())
         .with("named", if of_kind { name.clone() } else { format!("lock {name}") })
-        .with("place", if place.is_empty() { lock.process.to_string() } else { place.clone() })
-        .with("callers", Some(callers).filter(|c| !c.is_empty()).unwrap_or(lock.process.to_string()))
+        .with(
+            "place",
+            match &given {
+                Some((_, giver)) => giver.clone(),
+                None if place.is_empty() => lock.process.to_string(),
+                None => place.clone(),
+            },
+        )
+        .with(
+            "callers",
+            match &given {
+                Some((_, giver)) => format!("{giver} → {place}"),
+                None if callers.is_empty() => lock.process.to_string(),
+                None => callers,
+            },
+        )
         .with("rate", format!("{:.0}", lock.waits / view.elapsed().max(f64::MIN_POSITIVE)))
         .with("remedy", lock.advice.unwrap_or(""));
     claim.key = format!("{} {name} {place}", kind.word());
@@ -651,7 +696,7 @@ fn claim(view: &View<'_>, all: &[Waited<'_>], at: usize, parts: &Parts) -> Claim
     claim.doubt = DOUBT;
     samples(view, all, at, parts, &mut claim);
     layers(view, lock, parts, &mut claim);
-    lines(view, lock, parts, &mut claim);
+    lines(view, lock, given, parts, &mut claim);
     claim
 }
 
@@ -845,10 +890,19 @@ fn parts_of_woken(
     Some((own + displaced, part(waking, runnable.values().map(|woken| woken.waking).sum())))
 }
 
-fn lines(view: &View<'_>, lock: &Waited<'_>, parts: &Parts, claim: &mut Claim) {
+fn lines(
+    view: &View<'_>,
+    lock: &Waited<'_>,
+    given: Option<(String, String)>,
+    parts: &Parts,
+    claim: &mut Claim,
+) {
     let callers = lock.callers();
     if !callers.is_empty() {
         claim.line(if lock.held { "taken in" } else { "waits in" }, callers);
+    }
+    if let Some((words, _)) = given {
+        claim.line("given in", words);
     }
     let each = length(lock.block / lock.waits.max(1.0));
     let mut waits = format!("{} of {each} each, longest {}", grouped(lock.waits), length(lock.longest));

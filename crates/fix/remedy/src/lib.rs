@@ -19,7 +19,7 @@ pub mod place;
 pub mod preload;
 pub mod program;
 pub mod running;
-mod schedule;
+pub mod schedule;
 pub mod setting;
 pub mod sys;
 pub mod tenant;

@@ -7,9 +7,8 @@ use ncpu_machine::limits::Mounts;
 use ncpu_machine::{CpuSet, Topology};
 
 use crate::fix::{Allowed, system};
-use crate::launch::Class;
-use crate::schedule::Schedule;
-use crate::setting::{Act, Setting, files, threads};
+use crate::schedule::{Class, Schedule};
+use crate::setting::{Act, Setting, files};
 use crate::{Result, sys, tenant};
 
 /// Nodes of a machine that are tried one by one.
@@ -50,7 +49,8 @@ pub fn settings(root: &Path, pid: u32, machine: &Topology, allowed: Allowed) -> 
 
 /// All CPUs, where most threads have fewer; one node or cache, where the machine has several.
 fn cpus(pid: u32, machine: &Topology) -> Vec<Setting> {
-    let now = threads(pid).into_iter().filter_map(|tid| Some(sys::affinity(tid).ok()?.to_list()));
+    let now =
+        sys::threads_of_tree(pid).into_iter().filter_map(|tid| Some(sys::affinity(tid).ok()?.to_list()));
     let Some(from) = usual(now).and_then(|list| CpuSet::parse_list(&list).ok()) else { return Vec::new() };
     let mut out: Vec<Setting> = Vec::new();
     let mut add = |to: CpuSet, name: String, about: &str| {
@@ -78,7 +78,7 @@ fn cpus(pid: u32, machine: &Topology) -> Vec<Setting> {
 /// Another class, slice or niceness for the threads that are scheduled as most are.
 fn schedules(pid: u32, allowed: Allowed) -> Vec<Setting> {
     let read = |tid| Schedule::read(tid).ok().flatten();
-    let all: Vec<Schedule> = threads(pid).into_iter().filter_map(read).collect();
+    let all: Vec<Schedule> = sys::threads_of_tree(pid).into_iter().filter_map(read).collect();
     let kinds = all.iter().map(|one| format!("{one:?}"));
     let Some(most) = usual(kinds) else { return Vec::new() };
     let Some(found) = all.into_iter().find(|one| format!("{one:?}") == most) else { return Vec::new() };

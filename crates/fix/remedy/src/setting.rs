@@ -38,17 +38,12 @@ fn start(pid: u32) -> Result<u64> {
     start_of(pid).ok_or_else(|| Error::Refused(format!("process {pid} has ended")))
 }
 
-/// The threads of a process and of those it has forked.
-pub(crate) fn threads(pid: u32) -> Vec<u32> {
-    sys::tree_of(pid).into_iter().flat_map(sys::threads).collect()
-}
-
 /// Changes threads until none is left to change: some are born meanwhile, as their creator was. Whether there were any.
 fn change(pid: u32, mut one: impl FnMut(u32) -> bool) -> bool {
     let mut any = false;
     for _ in 0..100 {
         // Of all threads, not only up to the first.
-        let changed = threads(pid).into_iter().filter(|tid| one(*tid)).count();
+        let changed = sys::threads_of_tree(pid).into_iter().filter(|tid| one(*tid)).count();
         any |= changed > 0;
         if changed == 0 {
             break;
@@ -91,7 +86,8 @@ impl Setting {
                 }
                 Act::ProcessCpus { pid, from, to } => {
                     let has = |cpus: &CpuSet, tid: u32| sys::affinity(tid).is_ok_and(|now| now == *cpus);
-                    let except: Vec<u32> = threads(*pid).into_iter().filter(|tid| has(to, *tid)).collect();
+                    let except: Vec<u32> =
+                        sys::threads_of_tree(*pid).into_iter().filter(|tid| has(to, *tid)).collect();
                     let (cpus, ours) = (from.to_list(), vec![to.to_list()]);
                     set.push(journal.will(Undo::Affinity {
                         pid: *pid,
@@ -110,7 +106,8 @@ impl Setting {
                     let has = |which: &Schedule, tid: u32| {
                         Schedule::read(tid).is_ok_and(|now| now.is_some_and(|now| which.is_kept(now)))
                     };
-                    let except: Vec<u32> = threads(*pid).into_iter().filter(|tid| has(to, *tid)).collect();
+                    let except: Vec<u32> =
+                        sys::threads_of_tree(*pid).into_iter().filter(|tid| has(to, *tid)).collect();
                     let undo =
                         Undo::Scheduled { pid: *pid, start: start(*pid)?, before: *from, ours: *to, except };
                     set.push(journal.will(undo)?);

@@ -166,6 +166,11 @@ pub fn tree_of(root: u32) -> Vec<u32> {
     out
 }
 
+/// The threads of a process and all its descendants.
+pub fn threads_of_tree(root: u32) -> Vec<u32> {
+    tree_of(root).into_iter().flat_map(threads).collect()
+}
+
 /// The stack pointer of a thread that may be running: it is stopped for some microseconds. If this process is killed
 /// meanwhile, the kernel lets the thread go on.
 ///

@@ -46,6 +46,8 @@ pub enum FleetCommand {
     Machines(AskArgs),
     /// Which layers and locks changed between two periods, and on which machines
     Regress(RegressArgs),
+    /// Try a remedy on a few machines first: choose them, then judge by recordings whether to adopt, widen, drop or undo it
+    Fix(FixArgs),
     /// Machines unlike their kin
     Outliers(OutliersArgs),
     /// Ask the fleet's tables in SQL
@@ -215,6 +217,53 @@ pub struct RegressArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub rows: Rows,
+}
+
+/// Arguments of `fix`.
+#[derive(Args, Clone, Debug)]
+pub struct FixArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub scope: Scope,
+
+    /// The name of the fix, under which its plan is kept in the fleet
+    pub name: String,
+
+    /// Plan it: the remedy, in words, as in 'vm.max_map_count 262144'
+    #[arg(long, value_name = "WORDS", required_unless_present = "after", conflicts_with = "after")]
+    pub remedy: Option<String>,
+
+    /// The period before the remedy, both ends included, as in 2026-11-10..12
+    #[arg(long, value_name = "FROM..TO", requires = "remedy")]
+    pub before: Option<String>,
+
+    /// The part of the machines that gets it, in per cent; 3 machines at least
+    #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = percent)]
+    pub canary: f64,
+
+    /// Judge it by recordings of this period, in which the canaries have the remedy, as in 2026-11-14..
+    #[arg(long, value_name = "FROM..TO")]
+    pub after: Option<String>,
+
+    /// Judge by this layer [default: all that could come back]
+    #[arg(long, value_name = "LAYER", requires = "after")]
+    pub layer: Option<String>,
+
+    /// Least gain to adopt it for, in per cent of capacity
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.5)]
+    pub least: f64,
+
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub rows: Rows,
+}
+
+/// `5` or `5%`.
+fn percent(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').trim().parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(percent),
+        _ => Err("expected a percentage above 0, as in 5%".into()),
+    }
 }
 
 /// Arguments of `outliers`.

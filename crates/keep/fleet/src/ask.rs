@@ -322,6 +322,16 @@ impl Asked {
         used.map(make).collect()
     }
 
+    /// Where the fleet is.
+    pub fn store(&self) -> &dyn Store {
+        self.store.as_ref()
+    }
+
+    /// The condition that recordings are chosen by.
+    pub fn filter(&self) -> Option<String> {
+        self.scope.filter.clone()
+    }
+
     /// The user's name of the fleet.
     pub fn root(&self) -> &str {
         &self.scope.root

@@ -17,6 +17,7 @@
 pub mod add;
 pub mod answers;
 pub mod ask;
+pub mod canary;
 pub mod compact;
 pub mod copies;
 pub mod delta;

@@ -12,14 +12,16 @@ use clap::Parser;
 use ncpu_fleet::add::{self, Options};
 use ncpu_fleet::answers;
 use ncpu_fleet::ask::{self, Asked, Question};
+use ncpu_fleet::canary::{self, Verdict};
 use ncpu_fleet::engine::{Engine, Kind};
 use ncpu_fleet::labels::{self, Labels};
 use ncpu_fleet::when::{self, Period};
 use ncpu_fleet::{compact, delta, install, outliers, page, regress, store};
 use ncpu_fleet_args::{
-    AddArgs, AskArgs, CompactArgs, DeltaArgs, EngineCommand, FleetCommand, OutliersArgs, Program,
+    AddArgs, AskArgs, CompactArgs, DeltaArgs, EngineCommand, FixArgs, FleetCommand, OutliersArgs, Program,
     RegressArgs, Rows, Scope, SqlArgs,
 };
+use ncpu_schema::Layer;
 use out::say;
 
 /// The number of left-out recordings that are named; further ones are only counted.
@@ -76,6 +78,7 @@ fn run(command: FleetCommand) -> anyhow::Result<ExitCode> {
             question(&args, include_str!("../sql/machines.sql"), answers::machines)
         }
         FleetCommand::Regress(args) => regress(&args),
+        FleetCommand::Fix(args) => fix(&args),
         FleetCommand::Outliers(args) => outliers(&args),
         FleetCommand::Sql(args) => sql(&args),
         FleetCommand::Compact(args) => compact(&args),
@@ -241,6 +244,51 @@ fn regress(args: &RegressArgs) -> anyhow::Result<ExitCode> {
         say("ncpu fleet: nothing changed beyond noise");
     }
     answered(&args.rows, table, &asked)
+}
+
+fn fix(args: &FixArgs) -> anyhow::Result<ExitCode> {
+    if args.scope.explain {
+        anyhow::bail!("--explain: a fix asks what `regress` asks, which explains it");
+    }
+    if let Some(remedy) = &args.remedy {
+        let before = args.before.as_deref().context("--remedy needs --before, the period before it")?;
+        let mut asked = Asked::open(&args.scope)?;
+        let plan = canary::plan(&mut asked, &args.name, remedy, before, args.canary / 100.0)?;
+        notes(&asked.notes);
+        say(&format!(
+            "ncpu fleet: {} of {} machines are the canaries of `{}`: give them the remedy and nothing else, record all as before, \
+             and judge by --after",
+            plan.canaries.len(),
+            plan.canaries.len() + plan.others.len(),
+            args.name
+        ));
+        return answered(&args.rows, plan.table(), &asked);
+    }
+    anyhow::ensure!(args.scope.filter.is_none(), "--where: the plan has chosen the machines");
+    let after = Period::parse(args.after.as_deref().context("--after FROM..TO")?)?;
+    let layer = args.layer.as_deref().map(layer).transpose()?;
+    let mut asked = Asked::open(&args.scope)?;
+    let plan = canary::read(&asked, &args.name)?;
+    let answer = canary::judge(&mut asked, &plan, after, layer, args.least / 100.0)?;
+    notes(&asked.notes);
+    notes(&answer.notes);
+    let what = match answer.verdict {
+        Verdict::Adopt => "adopt it: it helps beyond chance".into(),
+        Verdict::Undo => "undo it: it harms beyond chance".into(),
+        Verdict::Drop => format!("drop it: it does not give {} % of capacity", args.least),
+        Verdict::Widen(n) => format!("not certain: widen it to some {n} machines"),
+    };
+    say(&format!("ncpu fleet: {}: {what}", plan.remedy));
+    answered(&args.rows, answer.table(), &asked)
+}
+
+/// The layer of this name.
+fn layer(name: &str) -> anyhow::Result<Layer> {
+    let found = Layer::ALL.into_iter().find(|layer| layer.name() == name);
+    found.with_context(|| {
+        let names: Vec<&str> = Layer::ALL.iter().map(|layer| layer.name()).collect();
+        format!("--layer {name}: unknown layer; expected one of: {}", names.join(", "))
+    })
 }
 
 fn outliers(args: &OutliersArgs) -> anyhow::Result<ExitCode> {

@@ -106,6 +106,24 @@ fn machines(raw: &Table, by: &[By]) -> BTreeMap<String, Machine> {
     machines
 }
 
+/// The part of each machine's capacity that some layers take, before and after, of machines with recordings in both periods.
+pub(crate) fn shares(raw: &Table, layers: &[&str]) -> BTreeMap<String, [f64; 2]> {
+    let mut out = BTreeMap::new();
+    for (name, machine) in machines(raw, &[]) {
+        if machine.whole.iter().any(|(n, capacity)| *n <= 0.0 || *capacity <= 0.0) {
+            continue;
+        }
+        let mut sums = [0.0; 2];
+        for ((subject, layer), cells) in &machine.subjects {
+            if subject == "layer" && layers.contains(&layer.as_str()) {
+                (0..2).for_each(|i| sums[i] += cells[i].0 / machine.whole[i].1);
+            }
+        }
+        out.insert(name, sums);
+    }
+    out
+}
+
 /// Judges the rows of `sql/regress.sql`, one per machine, period and subject.
 pub fn judge(raw: &Table, by: &[By], least: f64) -> Answer {
     let mut machines = machines(raw, by);

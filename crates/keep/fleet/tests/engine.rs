@@ -32,6 +32,66 @@ fn fleet(place: &Path, plan: &Plan) -> String {
     root
 }
 
+/// The planted change as if a remedy had caused it: on all machines that have it, on some by chance, and on none.
+#[test]
+fn a_remedy_is_judged_by_machine() {
+    if !engine() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let root = fleet(place.path(), &plan(45, 6, true));
+    let root = root.as_str();
+    let before = ["--before", "2026-11-10T00..02"];
+    let planned = |name: &str, more: &[&str]| {
+        rows(&good(&[&["fix", root, name, "--remedy", "a setting", "-o", "csv"][..], &before, more].concat()))
+    };
+    let judged = |name: &str, more: &[&str]| {
+        let args = [&["fix", root, name, "--after", "2026-11-10T03..", "-o", "csv"][..], more].concat();
+        rows(&good(&args)).remove(2)
+    };
+    let all = planned("few", &["--canary", "10%"]);
+    assert_eq!(all.len(), 45);
+    assert_eq!(all.iter().filter(|r| r["role"] == "canary").count(), 5);
+    let kind = format!("label:type = '{REGRESSED}'");
+    let db = planned("alike", &["--canary", "40", "--where", &kind]);
+    assert_eq!(db.len(), 15);
+    // All of these changed alike, by 3 % of capacity, each with a tenth of that as spread.
+    let nothing = judged("alike", &["--layer", "kernel lock spin"]);
+    assert_ne!(nothing["verdict"], "adopt", "{nothing:?}");
+    assert!(number(&nothing, "change").abs() < 1.0, "{nothing:?}");
+    // The same plan as if all machines of the type were the canaries.
+    let file = Path::new(root).join("fixes/alike.json");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let mut harm: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let few: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(Path::new(root).join("fixes/few.json")).unwrap())
+            .unwrap();
+    let list = |plan: &serde_json::Value, of: &str| plan[of].as_array().unwrap().clone();
+    let canaries = [list(&harm, "canaries"), list(&harm, "others")].concat();
+    let others = [list(&few, "canaries"), list(&few, "others")].concat();
+    let others: Vec<_> = others.into_iter().filter(|one| !canaries.contains(one)).collect();
+    assert_eq!((canaries.len(), others.len()), (15, 30));
+    harm["canaries"] = canaries.into();
+    harm["others"] = others.into();
+    std::fs::write(Path::new(root).join("fixes/harm.json"), harm.to_string()).unwrap();
+    let harm = judged("harm", &["--layer", "kernel lock spin"]);
+    assert_eq!(harm["verdict"], "undo", "{harm:?}");
+    // Other locks of the layer have noise of their own.
+    assert!(number(&harm, "low") < 100.0 * GROWTH && 100.0 * GROWTH < number(&harm, "high"), "{harm:?}");
+    for (args, why) in [
+        (&["fix", root, "few", "--remedy", "x", "--before", "2026-11-10"][..], "already"),
+        (&["fix", root, "none", "--after", "2026-11-10T03.."], "no fix `none`"),
+        (&["fix", root, "few", "--after", "2026-11-10T01.."], "times in common"),
+        (&["fix", root, "few", "--after", "2026-11-10T03..", "--layer", "x"], "unknown layer"),
+        (&["fix", root, "a/b", "--remedy", "x", "--before", "2026-11-10"], "cannot name a fix"),
+        (&["fix", root, "late", "--remedy", "x", "--before", "2027-01-01"], "0 machines"),
+        (&["fix", root, "late", "--remedy", "x"], "--before"),
+    ] {
+        let said = bad(args);
+        assert!(said.contains(why), "{args:?}: {said}");
+    }
+}
+
 #[test]
 fn what_was_planted_is_found() {
     if !engine() {

@@ -353,6 +353,10 @@ const MORE: &[More] = &[
                 "ncpu fleet regress /data/fleet --before 2026-11-10..12 --after 2026-11-14..",
                 "what changed beyond noise, and on which machines",
             ),
+            (
+                "ncpu fleet fix /data/fleet thp --remedy 'huge pages' --before 2026-11-10..12",
+                "which machines get it first; --after judges it",
+            ),
             ("ncpu fleet outliers /data/fleet", "machines unlike their kin"),
         ],
         see: &["run", "watch", "report", "diff"],

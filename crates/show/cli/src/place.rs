@@ -9,11 +9,12 @@ use clap::Args;
 use ncpu_collectors::numa::Wants;
 use ncpu_machine::Topology;
 use ncpu_observe_core::program::Child;
-use ncpu_remedy::launch::{Class, Launch, Step};
+use ncpu_remedy::launch::{Launch, Step};
 use ncpu_remedy::place::balance::{Balancer, Options, State, Whose, check};
 use ncpu_remedy::place::loads::Loads;
 use ncpu_remedy::place::policy::Policy;
 use ncpu_remedy::place::{choice_table, moves_table};
+use ncpu_remedy::schedule::Class;
 use ncpu_table::Format;
 
 use crate::stop;

@@ -14,7 +14,6 @@ use crate::confine;
 use crate::group;
 use crate::overlay;
 use crate::schedule::Schedule;
-use crate::setting;
 use crate::sys;
 
 /// A path in the journal: text, or bytes if it is not UTF-8.
@@ -219,7 +218,7 @@ impl Undo {
                 }
                 let mut any = false;
                 // Its children began with its CPUs. Threads that end meanwhile need nothing.
-                let tids = sys::tree_of(*pid).into_iter().flat_map(sys::threads);
+                let tids = sys::threads_of_tree(*pid).into_iter();
                 for tid in tids.filter(|tid| !except.contains(tid)) {
                     let now = sys::affinity(tid).map(|set| set.to_list());
                     if now.is_ok_and(|now| ours.contains(&now)) {
@@ -234,7 +233,7 @@ impl Undo {
                 }
                 let mut any = false;
                 // Those born since were given it by the thread that started them.
-                for tid in setting::threads(*pid).into_iter().filter(|tid| !except.contains(tid)) {
+                for tid in sys::threads_of_tree(*pid).into_iter().filter(|tid| !except.contains(tid)) {
                     if Schedule::read(tid).is_ok_and(|now| now.is_some_and(|now| ours.is_kept(now))) {
                         any |= before.set(tid).is_ok();
                     }

@@ -2,8 +2,8 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use super::{Class, Report, Step};
-use crate::schedule::Schedule;
+use super::{Report, Step};
+use crate::schedule::{Class, Schedule};
 
 /// All that the child needs, made before the fork.
 pub(super) struct Prepared<'a> {

@@ -14,6 +14,8 @@ use std::path::Path;
 
 use ncpu_machine::CpuSet;
 
+use crate::schedule::Class;
+
 /// Why a program did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -63,41 +65,6 @@ pub enum Policy {
     Interleave = 3,
     /// From the node of whoever touches it first.
     Local = 4,
-}
-
-/// How the kernel schedules a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    /// `SCHED_BATCH`.
-    Batch,
-    /// `SCHED_IDLE`.
-    Idle,
-    /// `SCHED_FIFO` with a priority.
-    Fifo(u32),
-    /// `SCHED_RR` with a priority.
-    RoundRobin(u32),
-    /// As usual, with a slice of this many nanoseconds (Linux 6.12).
-    Slice(u64),
-}
-
-impl std::str::FromStr for Class {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Class, String> {
-        let wrong =
-            || format!("{text}: give batch, idle, fifo:1-99, rr:1-99 or slice:MILLISECONDS (0.1 to 100)");
-        let priority = |p: &str| p.parse().ok().filter(|p| (1..100).contains(p)).ok_or_else(wrong);
-        Ok(match text.split_once(':') {
-            None if text == "batch" => Class::Batch,
-            None if text == "idle" => Class::Idle,
-            Some(("fifo", p)) => Class::Fifo(priority(p)?),
-            Some(("rr", p)) => Class::RoundRobin(priority(p)?),
-            Some(("slice", ms)) => {
-                let ms = ms.parse::<f64>().ok().filter(|ms| (0.1..=100.0).contains(ms)).ok_or_else(wrong)?;
-                Class::Slice((ms * 1e6) as u64)
-            }
-            _ => return Err(wrong()),
-        })
-    }
 }
 
 /// Something that the child does before it becomes the program.

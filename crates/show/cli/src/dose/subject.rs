@@ -194,7 +194,7 @@ impl Confined {
         let one: CpuSet = [cpu].into_iter().collect();
         // Threads that begin meanwhile have their parent's CPUs: a second look finds those that began before it was confined.
         for _ in 0..2 {
-            for tid in threads(pid) {
+            for tid in sys::threads_of_tree(pid) {
                 if confined.before.iter().any(|(known, _)| *known == tid) {
                     continue;
                 }
@@ -213,7 +213,7 @@ impl Confined {
 impl Drop for Confined {
     fn drop(&mut self) {
         for _ in 0..2 {
-            for tid in threads(self.pid) {
+            for tid in sys::threads_of_tree(self.pid) {
                 let known = self.before.iter().find(|(known, _)| *known == tid);
                 let cpus = known.map_or(&self.all, |(_, cpus)| cpus);
                 // One that has ended meanwhile needs nothing.
@@ -221,8 +221,4 @@ impl Drop for Confined {
             }
         }
     }
-}
-
-fn threads(pid: u32) -> Vec<u32> {
-    sys::tree_of(pid).into_iter().flat_map(sys::threads).collect()
 }

@@ -108,12 +108,12 @@ pub fn read(asked: &Asked, name: &str) -> Result<Plan> {
     serde_json::from_slice(&bytes).map_err(|e| Error::Fleet(format!("{file} of {}: {e}", asked.root())))
 }
 
-/// What to do about a remedy.
+/// The next step with a remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It helps for certain.
     Adopt,
-    /// It may help: so many canaries would tell.
+    /// It may help: this number of canaries would tell.
     Widen(usize),
     /// It does not help by as much as is asked for.
     Drop,
@@ -138,9 +138,9 @@ impl Verdict {
 pub struct Answer {
     /// Of the canaries and of the others: machines, mean shares before and after, and the mean difference.
     pub groups: [(usize, [f64; 2], Mean); 2],
-    /// What the remedy changed: the difference of the differences.
+    /// The effect of the remedy: the difference of the differences.
     pub effect: Mean,
-    /// What to do.
+    /// The next step.
     pub verdict: Verdict,
     /// Notes for the user.
     pub notes: Vec<String>,

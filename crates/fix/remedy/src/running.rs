@@ -7,7 +7,7 @@ use ncpu_machine::limits::Mounts;
 use ncpu_machine::{CpuSet, Topology};
 
 use crate::fix::{Allowed, system};
-use crate::schedule::{Class, Schedule};
+use crate::schedule::{Class, Schedule, usual_slice};
 use crate::setting::{Act, Setting, files};
 use crate::{Result, sys, tenant};
 
@@ -77,18 +77,13 @@ fn cpus(pid: u32, machine: &Topology) -> Vec<Setting> {
 
 /// Another class, slice or niceness for the threads that are scheduled as most are.
 fn schedules(pid: u32, allowed: Allowed) -> Vec<Setting> {
-    let read = |tid| Schedule::read(tid).ok().flatten();
-    let all: Vec<Schedule> = sys::threads_of_tree(pid).into_iter().filter_map(read).collect();
-    let kinds = all.iter().map(|one| format!("{one:?}"));
-    let Some(most) = usual(kinds) else { return Vec::new() };
-    let Some(found) = all.into_iter().find(|one| format!("{one:?}") == most) else { return Vec::new() };
-    // The kernel's own slice, as this thread has it.
-    let own = read(0).map_or(0, Schedule::slice);
-    let from = found.without(own);
-    let nice = found.nice();
+    let all = sys::threads_of_tree(pid).into_iter().filter_map(|tid| Schedule::read(tid).ok().flatten());
+    // Whoever made threads real-time has looked after them.
+    let Some(from) = usual(all).filter(|most| most.is_fair()) else { return Vec::new() };
+    let nice = from.nice();
     let mut wanted = vec![("batch", Schedule::of(Class::Batch, nice), "SCHED_BATCH: wakes preempt it less")];
     // Before Linux 6.12 a slice has no effect.
-    if own > 0 {
+    if usual_slice() > 0 {
         wanted.push((
             "slice of 100 ms",
             Schedule::of(Class::Slice(100_000_000), nice),
@@ -110,7 +105,7 @@ fn schedules(pid: u32, allowed: Allowed) -> Vec<Setting> {
             "SCHED_FIFO: nothing but the kernel preempts it",
         ));
     }
-    wanted.retain(|(_, to, _)| !to.is_kept(found) || (to.slice() > 0 && to.slice() != found.slice()));
+    wanted.retain(|(_, to, _)| *to != from);
     let setting = |(name, to, about): (&str, Schedule, &str)| Setting {
         name: name.into(),
         about: about.into(),
@@ -190,7 +185,7 @@ mod tests {
         crate::setting::restore(&mut journal, &mut set).unwrap();
         assert_eq!(sys::affinity(pid).unwrap(), one);
         // Another class, and back.
-        for setting in schedules(pid, Allowed { system: false, realtime: false }) {
+        for setting in schedules(pid, Allowed { system: false, realtime: true }) {
             let before = Schedule::read(pid).unwrap();
             setting.set(&mut journal, &mut set).unwrap();
             assert_ne!(Schedule::read(pid).unwrap(), before, "{setting:?}");

@@ -1,6 +1,7 @@
 //! How the kernel schedules a thread: its policy, niceness and slice.
 
 use std::io;
+use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +41,7 @@ impl std::str::FromStr for Class {
 }
 
 /// Attributes of `sched_getattr(2)` and `sched_setattr(2)`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Schedule {
     policy: u32,
     nice: i32,
@@ -79,22 +80,17 @@ impl Schedule {
         Schedule { policy: policy as u32, nice, priority, runtime }
     }
 
-    /// That of a thread; thread 0 is the calling one. `None` where it is real-time, has a deadline, or loses its policy in its children:
-    /// such a thread has been looked after.
+    /// That of a thread; thread 0 is the calling one. Its slice is 0 where it is the kernel's. `None` where it has a deadline, or its
+    /// children lose its policy: that could not be given back.
     ///
     /// # Errors
     /// It is gone.
     pub fn read(tid: u32) -> io::Result<Option<Schedule>> {
-        let mut a = Attributes::default();
-        let size = size_of::<Attributes>();
-        // SAFETY: the kernel writes at most the given number of bytes.
-        let done = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &raw mut a, size, 0) };
-        if done < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let usual = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].contains(&(a.policy as i32));
-        let schedule = Schedule { policy: a.policy, nice: a.nice, priority: a.priority, runtime: a.runtime };
-        Ok((usual && a.flags & RESET_ON_FORK == 0).then_some(schedule))
+        let a = attributes(tid)?;
+        let runtime = if a.runtime == usual_slice() { 0 } else { a.runtime };
+        let schedule = Schedule { policy: a.policy, nice: a.nice, priority: a.priority, runtime };
+        let known = schedule.is_fair() || schedule.is_realtime();
+        Ok((known && a.flags & RESET_ON_FORK == 0).then_some(schedule))
     }
 
     /// Gives it to a thread; thread 0 is the calling one.
@@ -115,6 +111,15 @@ impl Schedule {
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
+    /// Whether its threads share the CPUs by weight.
+    pub fn is_fair(self) -> bool {
+        [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].contains(&(self.policy as i32))
+    }
+
+    fn is_realtime(self) -> bool {
+        [libc::SCHED_FIFO, libc::SCHED_RR].contains(&(self.policy as i32))
+    }
+
     /// This one at another niceness.
     pub fn at(self, nice: i32) -> Schedule {
         Schedule { nice, ..self }
@@ -124,22 +129,19 @@ impl Schedule {
     pub fn nice(self) -> i32 {
         self.nice
     }
+}
 
-    /// The same with the kernel's slice, where it has `slice`: the kernel returns its own length for a thread that has none of its own.
-    pub fn without(self, slice: u64) -> Schedule {
-        Schedule { runtime: if self.runtime == slice { 0 } else { self.runtime }, ..self }
-    }
+/// ns of the kernel's slice, as this process has it; 0 before Linux 6.12, where a slice has no effect.
+pub fn usual_slice() -> u64 {
+    static SLICE: OnceLock<u64> = OnceLock::new();
+    *SLICE.get_or_init(|| attributes(std::process::id()).map_or(0, |a| a.runtime))
+}
 
-    /// Its slice in ns; 0 where the kernel has none for each thread.
-    pub fn slice(self) -> u64 {
-        self.runtime
-    }
-
-    /// Whether a thread that was given this one still has it: the kernel may return a slice of its own for none.
-    pub fn is_kept(self, now: Schedule) -> bool {
-        let slice = self.runtime == 0 || now.runtime == 0 || self.runtime == now.runtime;
-        slice && (self.policy, self.nice, self.priority) == (now.policy, now.nice, now.priority)
-    }
+fn attributes(tid: u32) -> io::Result<Attributes> {
+    let mut a = Attributes::default();
+    // SAFETY: the kernel writes at most the given number of bytes.
+    let done = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &raw mut a, size_of::<Attributes>(), 0) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(a) }
 }
 
 #[cfg(test)]
@@ -151,25 +153,20 @@ mod tests {
         // A thread of its own: the others of this test keep theirs.
         std::thread::spawn(|| {
             let Some(before) = Schedule::read(0).unwrap() else { return };
-            let batch = Schedule::of(Class::Batch, before.nice());
-            batch.set(0).unwrap();
-            let now = Schedule::read(0).unwrap().unwrap();
-            assert!(batch.is_kept(now) && !batch.is_kept(before), "{now:?}");
-            before.without(before.slice()).set(0).unwrap();
-            assert_eq!(Schedule::read(0).unwrap(), Some(before));
+            assert_eq!(before.runtime, 0);
+            for class in [Class::Batch, Class::Slice(100_000_000)] {
+                let other = Schedule::of(class, before.nice());
+                if other.runtime > 0 && usual_slice() == 0 {
+                    continue;
+                }
+                other.set(0).unwrap();
+                assert_eq!(Schedule::read(0).unwrap(), Some(other));
+                before.set(0).unwrap();
+                assert_eq!(Schedule::read(0).unwrap(), Some(before));
+            }
         })
         .join()
         .unwrap();
         assert!(Schedule::read(u32::MAX >> 1).is_err());
-    }
-
-    #[test]
-    fn a_slice_is_kept_while_it_is_the_same() {
-        let long = Schedule::of(Class::Slice(100_000_000), 0);
-        let other = Schedule::of(Class::Slice(500_000), 0);
-        assert!(long.is_kept(long) && !long.is_kept(other) && !long.is_kept(long.at(5)));
-        // Kernels before 6.12 have no slices.
-        assert!(long.is_kept(Schedule::of(Class::Slice(0), 0)));
-        assert_eq!(other.without(500_000).slice(), 0);
     }
 }

@@ -103,18 +103,16 @@ impl Setting {
                     }
                 }
                 Act::Schedule { pid, from, to } => {
-                    let has = |which: &Schedule, tid: u32| {
-                        Schedule::read(tid).is_ok_and(|now| now.is_some_and(|now| which.is_kept(now)))
-                    };
+                    let has =
+                        |which: &Schedule, tid: u32| Schedule::read(tid).is_ok_and(|now| now == Some(*which));
                     let except: Vec<u32> =
                         sys::threads_of_tree(*pid).into_iter().filter(|tid| has(to, *tid)).collect();
                     let undo =
                         Undo::Scheduled { pid: *pid, start: start(*pid)?, before: *from, ours: *to, except };
                     set.push(journal.will(undo)?);
                     let mut refused = None;
-                    let given = |tid: u32| {
-                        !has(to, tid) && has(from, tid) && to.set(tid).map_err(|e| refused = Some(e)).is_ok()
-                    };
+                    let given =
+                        |tid: u32| has(from, tid) && to.set(tid).map_err(|e| refused = Some(e)).is_ok();
                     if !change(*pid, given) {
                         let why = refused
                             .map_or("no thread is scheduled as it was any more".into(), |e| e.to_string());

@@ -234,7 +234,7 @@ impl Undo {
                 let mut any = false;
                 // Those born since were given it by the thread that started them.
                 for tid in sys::threads_of_tree(*pid).into_iter().filter(|tid| !except.contains(tid)) {
-                    if Schedule::read(tid).is_ok_and(|now| now.is_some_and(|now| ours.is_kept(now))) {
+                    if Schedule::read(tid).is_ok_and(|now| now == Some(*ours)) {
                         any |= before.set(tid).is_ok();
                     }
                 }

@@ -371,12 +371,15 @@ impl Cells {
         Ok(())
     }
 
+    /// Without the room that was kept for a thousand more: most tables have a few rows.
     fn finish(&mut self) -> ArrayRef {
-        match self {
+        let mut array: ArrayRef = match self {
             Cells::Text(b) => Arc::new(b.finish()),
             Cells::Int(b) => Arc::new(b.finish()),
             Cells::Float(b) => Arc::new(b.finish()),
-        }
+        };
+        array.shrink_to_fit();
+        array
     }
 }
 

@@ -354,7 +354,7 @@ const MORE: &[More] = &[
                 "what changed beyond noise, and on which machines",
             ),
             (
-                "ncpu fleet fix /data/fleet thp --remedy 'huge pages' --before 2026-11-10..12",
+                "ncpu fleet fix /data/fleet thp --remedy thp=always --before 2026-11-10..12",
                 "which machines get it first; --after judges it",
             ),
             ("ncpu fleet outliers /data/fleet", "machines unlike their kin"),

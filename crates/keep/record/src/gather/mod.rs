@@ -12,6 +12,9 @@ use crate::manifest::is_table_name;
 use crate::{Error, Manifest, Recording, Result};
 use small::Small;
 
+/// Pieces of a table that are kept apart: each has some hundred bytes for each column beside its rows.
+const MOST_PIECES: usize = 64;
+
 /// Gathers the tables of a live run as a [`Recording`], without using the disk. Rows of tables of the same
 /// name are combined, columns by their names; a cell is null if its table lacks the column. However long the
 /// run is, a table takes some megabytes: a larger one gets coarser times, then its smallest rows are summed
@@ -86,6 +89,9 @@ impl Gather {
             let smaller = parts.small.fold(table).map_err(|e| Error::table(name, e))?;
             parts.bytes = smaller.bytes();
             parts.batches = vec![with_schema(&smaller, &parts.first.batch().schema())?];
+        } else if parts.batches.len() > MOST_PIECES {
+            let whole = parts.table()?;
+            parts.batches = vec![with_schema(&whole, &parts.first.batch().schema())?];
         }
         Ok(())
     }
@@ -125,6 +131,21 @@ mod tests {
         assert_eq!(recording.tables["cpus"].num_rows(), 2);
         assert_eq!(recording.tables["cpus"].int(1, "cpu"), Some(1));
         assert_eq!(recording.tables.len(), 2);
+    }
+
+    /// A watch of an hour, of a table with a row in each interval.
+    #[test]
+    fn small_tables_take_little_more_than_their_rows() {
+        let mut gather = Gather::new(Manifest::new(ncpu_schema::Purpose::Other, 2, vec![], 1.0));
+        let columns = [Column::text("name", "a name"), Column::count("n", "a number")];
+        for n in 0..3600 {
+            let mut rows = Table::builder("few", &columns);
+            rows.row().text("server").int(n);
+            gather.append(&rows.finish()).unwrap();
+        }
+        let kept: usize = gather.parts["few"].batches.iter().map(RecordBatch::get_array_memory_size).sum();
+        assert!(kept < 400 << 10, "{kept} bytes");
+        assert_eq!(gather.finish().unwrap().tables["few"].num_rows(), 3600);
     }
 
     #[test]

@@ -66,6 +66,11 @@ impl Ratio {
     pub fn differs(&self) -> Option<bool> {
         self.interval.map(|(low, high)| low > 1.0 || high < 1.0)
     }
+
+    /// Whether B is faster for certain, and at least by `per_cent`.
+    pub fn gains(&self, per_cent: f64) -> bool {
+        self.interval.is_some_and(|(low, _)| low > 1.0) && self.value >= 1.0 + per_cent / 100.0
+    }
 }
 
 /// Logarithms of what is above 0.

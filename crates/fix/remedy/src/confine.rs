@@ -42,20 +42,25 @@ pub(crate) fn usual(group: &Path) -> Option<CpuSet> {
     counts.into_values().max_by_key(|(count, _)| *count).map(|(_, cpus)| cpus)
 }
 
-/// Gives the threads that may use exactly `from` the CPUs `to`, until no more are found: some are born meanwhile. Whether there
-/// were any.
+/// Gives the threads that may use exactly `from` the CPUs `to`. Whether there were any.
 pub(crate) fn change(group: &Path, from: &CpuSet, to: &CpuSet, except: &[u32]) -> bool {
+    each_of(
+        || threads(group),
+        |tid| {
+            let is_one = !except.contains(&tid) && sys::affinity(tid).is_ok_and(|now| now == *from);
+            is_one && sys::set_affinity(tid, to).is_ok()
+        },
+    )
+}
+
+/// Changes threads, until a pass over all changes none: a thread that is born during a pass is as its creator was before. Whether there
+/// were any.
+pub(crate) fn each_of(threads: impl Fn() -> Vec<u32>, mut change: impl FnMut(u32) -> bool) -> bool {
     let mut any = false;
-    // A thread that is born during a pass has its creator's CPUs of before; one pass without a change found none.
     for _ in 0..100 {
-        let mut changed = false;
-        for tid in threads(group).into_iter().filter(|tid| !except.contains(tid)) {
-            if sys::affinity(tid).is_ok_and(|now| now == *from) {
-                changed |= sys::set_affinity(tid, to).is_ok();
-            }
-        }
-        any |= changed;
-        if !changed {
+        let changed = threads().into_iter().filter(|tid| change(*tid)).count();
+        any |= changed > 0;
+        if changed == 0 {
             break;
         }
     }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ncpu_machine::limits::Mounts;
+use ncpu_machine::limits::throttle::Hierarchy;
 use ncpu_machine::{CpuSet, Topology};
 
 use crate::fix::{Allowed, system};
 use crate::schedule::{Class, Schedule, usual_slice};
-use crate::setting::{Act, Setting, files};
+use crate::setting::{Act, Setting};
 use crate::{Result, sys, tenant};
 
 /// Nodes of a machine that are tried one by one.
@@ -35,13 +35,13 @@ pub fn settings(root: &Path, pid: u32, machine: &Topology, allowed: Allowed) -> 
         for remedy in system(root)? {
             // A limit of our own group says nothing of the process's.
             if remedy.settings.iter().all(|(path, _)| !path.starts_with(root.join("sys/fs/cgroup"))) {
-                out.push(files(remedy.name, &remedy.about, remedy.settings));
+                out.push(Setting::of_files(remedy.name, &remedy.about, remedy.settings));
             }
         }
         let grouping = root.join("proc/sys/kernel/sched_autogroup_enabled");
         if std::fs::read_to_string(&grouping).is_ok_and(|text| text.trim() == "1") {
             let about = "sessions of terminals have no share of the CPUs each";
-            out.push(files("autogroup off".into(), about, vec![(grouping, "0".into())]));
+            out.push(Setting::of_files("autogroup off".into(), about, vec![(grouping, "0".into())]));
         }
     }
     Ok(out)
@@ -78,7 +78,7 @@ fn cpus(pid: u32, machine: &Topology) -> Vec<Setting> {
 /// Another class, slice or niceness for the threads that are scheduled as most are.
 fn schedules(pid: u32, allowed: Allowed) -> Vec<Setting> {
     let all = sys::threads_of_tree(pid).into_iter().filter_map(|tid| Schedule::read(tid).ok().flatten());
-    // Whoever made threads real-time has looked after them.
+    // Real-time threads were made so on purpose.
     let Some(from) = usual(all).filter(|most| most.is_fair()) else { return Vec::new() };
     let nice = from.nice();
     let mut wanted = vec![("batch", Schedule::of(Class::Batch, nice), "SCHED_BATCH: wakes preempt it less")];
@@ -116,21 +116,9 @@ fn schedules(pid: u32, allowed: Allowed) -> Vec<Setting> {
 
 /// The quota and the weight of the process's control group.
 fn group(root: &Path, pid: u32) -> Vec<Setting> {
-    let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap_or_default();
-    let mounts = Mounts::parse(&read("proc/self/mounts"));
-    let groups = read(&format!("proc/{pid}/cgroup"));
-    let mut unified = None;
-    let mut of_cpu = None;
-    for line in groups.lines() {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
-        if controllers.is_empty() {
-            unified = Some(path);
-        } else if controllers.split(',').any(|c| c == "cpu") {
-            of_cpu = Some(path);
-        }
-    }
-    of_cpu.or(unified).map_or_else(Vec::new, |path| tenant::of_group(root, &mounts, path))
+    let hierarchy = Hierarchy::find(root, "cpu").ok().flatten();
+    let path = hierarchy.and_then(|hierarchy| hierarchy.group_of(pid));
+    path.map_or_else(Vec::new, |path| tenant::of_group(root, &path))
 }
 
 #[cfg(test)]
@@ -148,8 +136,12 @@ mod tests {
     fn a_group_s_quota_and_weight_are_settings() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        put(root, "proc/self/mounts", "c /cg cgroup2 rw 0 0\n");
+        // One is a link to the other.
+        for mounts in ["proc/mounts", "proc/self/mounts"] {
+            put(root, mounts, "c /cg cgroup2 rw 0 0\n");
+        }
         put(root, "proc/7/cgroup", "0::/web\n");
+        put(root, "cg/cgroup.controllers", "cpu memory\n");
         put(root, "cg/web/cpu.max", "50000 100000\n");
         put(root, "cg/web/cpu.max.burst", "0\n");
         put(root, "cg/web/cpu.weight", "100\n");
@@ -162,6 +154,16 @@ mod tests {
         assert!(group(root, 7).is_empty());
     }
 
+    /// A process that ends with the test.
+    struct Ended(std::process::Child);
+
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
     /// Threads of a process get all CPUs and their own back, also those born meanwhile.
     #[test]
     fn a_process_gets_its_cpus_back() {
@@ -170,10 +172,16 @@ mod tests {
             return eprintln!("skipped: one CPU");
         };
         let one: CpuSet = [first].into_iter().collect();
-        let mut child =
-            std::process::Command::new("sh").args(["-c", "while :; do sleep 0.01; done"]).spawn().unwrap();
-        let pid = child.id();
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", "while :; do sleep 0.01; done"]).stdout(std::process::Stdio::null());
+        let mut child = Ended(shell.stderr(std::process::Stdio::null()).spawn().unwrap());
+        let pid = child.0.id();
         sys::set_affinity(pid, &one).unwrap();
+        // What it had started before has all CPUs.
+        let confined = |tid: u32| sys::affinity(tid).is_ok_and(|now| now == one);
+        while !sys::threads_of_tree(pid).into_iter().all(confined) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         let machine = Topology { online: online.clone(), ..Topology::default() };
         let found = cpus(pid, &machine);
         assert_eq!(found.len(), 1, "{found:?}");
@@ -192,8 +200,8 @@ mod tests {
             crate::setting::restore(&mut journal, &mut set).unwrap();
             assert_eq!(Schedule::read(pid).unwrap(), before, "{setting:?}");
         }
-        child.kill().unwrap();
-        child.wait().unwrap();
+        child.0.kill().unwrap();
+        child.0.wait().unwrap();
         assert!(found[0].set(&mut journal, &mut set).is_err());
         journal.finish();
     }

@@ -1,6 +1,6 @@
 //! Settings of what runs: each can be tried and undone, without a restart of anything.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ncpu_machine::CpuSet;
 
@@ -38,24 +38,11 @@ fn start(pid: u32) -> Result<u64> {
     start_of(pid).ok_or_else(|| Error::Refused(format!("process {pid} has ended")))
 }
 
-/// Changes threads until none is left to change: some are born meanwhile, as their creator was. Whether there were any.
-fn change(pid: u32, mut one: impl FnMut(u32) -> bool) -> bool {
-    let mut any = false;
-    for _ in 0..100 {
-        // Of all threads, not only up to the first.
-        let changed = sys::threads_of_tree(pid).into_iter().filter(|tid| one(*tid)).count();
-        any |= changed > 0;
-        if changed == 0 {
-            break;
-        }
-    }
-    any
-}
-
 impl Setting {
-    /// The setting that a file of the kernel holds a value.
-    pub fn of_file(name: String, file: &Path, value: &str) -> Setting {
-        files(name, "", vec![(file.into(), value.into())])
+    /// The setting that files of the kernel hold values.
+    pub fn of_files(name: String, about: &str, files: Vec<(PathBuf, String)>) -> Setting {
+        let acts = files.into_iter().map(|(file, value)| Act::File(file, value)).collect();
+        Setting { name, about: about.into(), acts }
     }
 
     /// Sets it; the journal has each act first. Undo with [`restore`]. After an error, `set` has the acts before it.
@@ -96,7 +83,10 @@ impl Setting {
                         ours,
                         except,
                     })?);
-                    if !change(*pid, |tid| has(from, tid) && sys::set_affinity(tid, to).is_ok()) {
+                    if !confine::each_of(
+                        || sys::threads_of_tree(*pid),
+                        |tid| has(from, tid) && sys::set_affinity(tid, to).is_ok(),
+                    ) {
                         return Err(Error::Refused(format!(
                             "no thread of process {pid} has these CPUs any more"
                         )));
@@ -113,7 +103,7 @@ impl Setting {
                     let mut refused = None;
                     let given =
                         |tid: u32| has(from, tid) && to.set(tid).map_err(|e| refused = Some(e)).is_ok();
-                    if !change(*pid, given) {
+                    if !confine::each_of(|| sys::threads_of_tree(*pid), given) {
                         let why = refused
                             .map_or("no thread is scheduled as it was any more".into(), |e| e.to_string());
                         return Err(Error::Refused(format!("process {pid}: {why}")));
@@ -180,10 +170,4 @@ pub fn leave(journal: &mut Journal, set: &mut Vec<Id>) -> Result<()> {
         journal.done(id)?;
     }
     Ok(())
-}
-
-/// The setting that files hold values.
-pub(crate) fn files(name: String, about: &str, files: Vec<(PathBuf, String)>) -> Setting {
-    let acts = files.into_iter().map(|(file, value)| Act::File(file, value)).collect();
-    Setting { name, about: about.into(), acts }
 }

@@ -115,7 +115,7 @@ pub enum Verdict {
     Adopt,
     /// It may help: this number of canaries would tell.
     Widen(usize),
-    /// It does not help by as much as is asked for.
+    /// Its gain is below the least that is asked for.
     Drop,
     /// It harms for certain.
     Undo,

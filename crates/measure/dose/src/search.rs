@@ -656,7 +656,7 @@ mod tests {
         rest: f64,
         cpus: f64,
         noise: f64,
-        /// The call's doses delay the program by so many times their length.
+        /// Delay of the program by a dose of the call, over the dose.
         times: f64,
         /// Windows until the user stops it.
         most: usize,

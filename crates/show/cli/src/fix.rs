@@ -12,7 +12,7 @@ use clap::Args;
 use ncpu_machine::Topology;
 use ncpu_machine::limits::Limits;
 use ncpu_remedy::fix::search::{Bench, Found, Layers, Once, Options, Part, Run, Tried, search};
-use ncpu_remedy::fix::{self, Allowed, Remedy, found};
+use ncpu_remedy::fix::{self, Allowed, Remedy, found, wanted};
 use ncpu_remedy::journal::{self, Undo};
 use ncpu_remedy::preload::Places;
 use ncpu_report::causes::Change;
@@ -177,7 +177,7 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     let preloads: Vec<String> = places.list().into_iter().map(|l| l.name).collect();
     let mut remedies = fix::catalogue(root, &machine, &args.command, &preloads, allowed)?;
     let names: Vec<String> = remedies.iter().map(|r| r.name.to_string()).collect();
-    remedies.retain(|r| wanted(&args.only, r));
+    remedies.retain(|r| wanted(&args.only, &r.name));
     anyhow::ensure!(
         !remedies.is_empty() || names.is_empty(),
         "--try {}: unknown remedy; expected words of one of: {}",
@@ -211,11 +211,6 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     forgotten?;
     report(args, &found, &options.ncpu)?;
     Ok(if stop.load(Ordering::Relaxed) { ExitCode::from(stop::status()) } else { ExitCode::SUCCESS })
-}
-
-/// Whether a remedy is one of those asked for.
-fn wanted(only: &[String], remedy: &Remedy) -> bool {
-    only.is_empty() || only.iter().any(|word| remedy.name.contains(word.trim()))
 }
 
 fn undo_all() -> anyhow::Result<ExitCode> {
@@ -320,7 +315,7 @@ impl Bench for Here<'_> {
             own.lines().filter_map(|l| Some(l.splitn(3, ':').nth(2)?.to_string())).collect();
         let lifts = ncpu_report::limits::lifts(&limits, &groups);
         let lifts = lifts.into_iter().map(|l| fix::lifted(&l.limit, &l.why, l.file, l.value));
-        lifts.filter(|r| wanted(&self.args.only, r)).collect()
+        lifts.filter(|r| wanted(&self.args.only, &r.name)).collect()
     }
 
     fn is_stopped(&self) -> bool {

@@ -7,15 +7,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ncpu_collectors::doses::Doses;
-use ncpu_collectors::lock_names::LockNamer;
 use ncpu_dose::search::{Bench, Order as Window, Went};
 use ncpu_machine::Topology;
 use ncpu_measure::compare::Ratio;
-use ncpu_observe_core::names::Symbols;
-use ncpu_remedy::fix::Allowed;
+use ncpu_remedy::fix::{Allowed, wanted};
 use ncpu_remedy::journal::Journal;
 use ncpu_remedy::running::settings;
-use ncpu_remedy::setting::{Setting, leave, restore};
+use ncpu_remedy::setting::{Setting, restore};
 use ncpu_remedy::sys;
 use ncpu_table::{Column, Format, Kind, Table, Unit, safe};
 
@@ -89,9 +87,7 @@ impl Tried {
     }
 
     fn helps(&self, least: f64) -> bool {
-        let certain = |gain: &Ratio| gain.interval.is_some_and(|(low, _)| low > 1.0);
-        self.end == End::Whole
-            && self.gain().is_some_and(|gain| certain(&gain) && gain.value >= 1.0 + least / 100.0)
+        self.end == End::Whole && self.gain().is_some_and(|gain| gain.gains(least))
     }
 
     fn verdict(&self, least: f64, kept: bool) -> String {
@@ -151,8 +147,7 @@ pub fn run(order: &Order<'_>) -> anyhow::Result<ExitCode> {
     );
     let all = settings(Path::new("/"), order.pid, &machine, order.allowed)?;
     let names: Vec<String> = all.iter().map(|one| one.name.clone()).collect();
-    let is_wanted = |one: &Setting| order.only.iter().any(|word| one.name.contains(word.trim()));
-    let all: Vec<Setting> = all.into_iter().filter(|one| order.only.is_empty() || is_wanted(one)).collect();
+    let all: Vec<Setting> = all.into_iter().filter(|one| wanted(order.only, &one.name)).collect();
     anyhow::ensure!(
         !all.is_empty() || order.only.is_empty(),
         "--try {}: no such setting; expected words of one of: {}",
@@ -174,12 +169,8 @@ pub fn run(order: &Order<'_>) -> anyhow::Result<ExitCode> {
     };
     let files = candidates::code_of(order.pid);
     let chosen = speed_of(order.metric_url, order.count, &files, &bins)?.context(NOTHING_TO_COUNT)?;
-    let mut symbols = Symbols::of_bpf();
-    // Names of locks are not needed.
-    let _ = symbols.load_kernel();
-    let namer = LockNamer::open(symbols.kernel_symbols());
     let cpu = sys::affinity(order.pid).context("its CPUs")?.iter().next().unwrap_or(0);
-    let mut meter = Windows::new(doses, subject, chosen.speed, PART, namer, cpu, &[], &stop);
+    let mut meter = Windows::new(doses, subject, chosen.speed, PART, None, cpu, &[], &stop);
     meter.count()?;
     let mut first = Vec::new();
     while first.len() < PARTS {
@@ -318,16 +309,7 @@ fn keep(
     if !best.helps(order.least) {
         return Ok(None);
     }
-    let before = best.setting.before();
-    let mut set = Vec::new();
-    if let Err(why) = best.setting.set(journal, &mut set) {
-        restore(journal, &mut set)?;
-        return Err(why.into());
-    }
-    leave(journal, &mut set)?;
-    for command in best.setting.undoing(&before) {
-        say!("ncpu fix: kept; undo with: {}", safe::line(&command));
-    }
+    undo::leave(journal, &best.setting)?;
     Ok(Some(at))
 }
 
@@ -372,7 +354,7 @@ fn table(tried: &[Tried], least: f64, kept: Option<usize>) -> Table {
 mod tests {
     use super::*;
 
-    /// A service of which a file says how fast it is: 100, and as many times as fast as the file holds per cent.
+    /// A service whose speed is the number in a file, with noise: 100 at first.
     struct Made {
         file: std::path::PathBuf,
         noise: fastrand::Rng,
@@ -395,7 +377,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("speed");
         std::fs::write(&file, "100").unwrap();
-        let setting = Setting::of_file("speed".into(), &file, value);
+        let setting = Setting::of_files("speed".into(), "", vec![(file.clone(), value.into())]);
         let mut made = Made { file: file.clone(), noise: fastrand::Rng::with_seed(seed), parts: 0, slow: 0 };
         let mut journal = Journal::begin(&dir.path().join("undo"), &[]).unwrap();
         let tried = compare(&mut made, &AtomicBool::new(false), &mut journal, setting, 7).unwrap();
@@ -414,7 +396,7 @@ mod tests {
         assert_eq!(harms.verdict(2.0, false), "worse, undone at once");
         // Two parts each time, twice.
         assert_eq!(made.slow, 4);
-        let gone = Setting::of_file("gone".into(), Path::new("/nonexistent/file"), "1");
+        let gone = Setting::of_files("gone".into(), "", vec![("/nonexistent/file".into(), "1".into())]);
         let dir = tempfile::tempdir().unwrap();
         let mut journal = Journal::begin(dir.path(), &[]).unwrap();
         let mut made = made;

@@ -12,8 +12,9 @@ use ncpu_machine::tenant::{By, KERNEL};
 use ncpu_measure::compare::Ratio;
 use ncpu_observe_core::program::Target;
 use ncpu_record::{Gather, Manifest};
+use ncpu_remedy::fix::wanted;
 use ncpu_remedy::journal::Journal;
-use ncpu_remedy::setting::{Setting, leave, restore};
+use ncpu_remedy::setting::{Setting, restore};
 use ncpu_remedy::tenant::{Case, settings};
 use ncpu_report::tenants::{Lost, Naming, Tenancy};
 use ncpu_schema::{Loss, Purpose};
@@ -192,9 +193,7 @@ impl Tried {
     }
 
     fn helps(&self, least: f64) -> bool {
-        let certain = |gain: &Ratio| gain.interval.is_some_and(|(low, _)| low > 1.0);
-        self.end == End::Whole
-            && self.gain().is_some_and(|gain| certain(&gain) && gain.value >= 1.0 + least / 100.0)
+        self.end == End::Whole && self.gain().is_some_and(|gain| gain.gains(least))
     }
 
     fn verdict(&self, least: f64, kept: bool) -> String {
@@ -267,9 +266,8 @@ fn against(order: &Order<'_>, first: &Tenancy, victim: &str, seen: &Seen) -> any
         let demand = seen.ran + seen.lost;
         for setting in settings(Path::new("/"), &Case { victim: tenant, culprit, cause: lost.cause, demand })
         {
-            let wanted =
-                order.only.is_empty() || order.only.iter().any(|word| setting.name.contains(word.trim()));
-            if wanted && all.iter().all(|(other, ..)| other.name != setting.name) {
+            let is_new = all.iter().all(|(other, ..)| other.name != setting.name);
+            if is_new && wanted(order.only, &setting.name) {
                 all.push((setting, lost.cause, neighbour.clone()));
             }
         }
@@ -447,16 +445,7 @@ fn keep(
     if !best.helps(order.least) {
         return Ok(None);
     }
-    let before = best.setting.before();
-    let mut set = Vec::new();
-    if let Err(why) = best.setting.set(journal, &mut set) {
-        restore(journal, &mut set)?;
-        return Err(why.into());
-    }
-    leave(journal, &mut set)?;
-    for command in best.setting.undoing(&before) {
-        say!("ncpu fix: kept; undo with: {}", safe::line(&command));
-    }
+    undo::leave(journal, &best.setting)?;
     Ok(Some(at))
 }
 

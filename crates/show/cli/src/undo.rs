@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use ncpu_remedy::journal::{self, Journal, Replayed};
+use ncpu_remedy::setting::{self, Setting};
 use ncpu_table::safe;
 
 /// Cleans up after commands that were killed, then begins the journal of this one.
@@ -15,6 +16,24 @@ pub fn begin() -> anyhow::Result<Journal> {
     }
     let words: Vec<String> = std::env::args().collect();
     Journal::begin(&dir, &words).context("nothing was changed")
+}
+
+/// Leaves a setting in place, and says how to undo it.
+///
+/// # Errors
+/// It cannot be set; what was set of it is put back.
+pub fn leave(journal: &mut Journal, setting: &Setting) -> anyhow::Result<()> {
+    let before = setting.before();
+    let mut set = Vec::new();
+    if let Err(why) = setting.set(journal, &mut set) {
+        setting::restore(journal, &mut set)?;
+        return Err(why.into());
+    }
+    setting::leave(journal, &mut set)?;
+    for command in setting.undoing(&before) {
+        say!("ncpu fix: kept; undo with: {}", safe::line(&command));
+    }
+    Ok(())
 }
 
 /// Says on standard error what was undone, and what could not be; whether all was.

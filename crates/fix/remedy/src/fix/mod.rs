@@ -46,6 +46,11 @@ impl Remedy {
     }
 }
 
+/// Whether a remedy or setting of this name is one of those asked for.
+pub fn wanted(only: &[String], name: &str) -> bool {
+    only.is_empty() || only.iter().any(|word| name.contains(word.trim()))
+}
+
 /// Kinds of remedies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {

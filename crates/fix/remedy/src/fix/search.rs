@@ -587,7 +587,7 @@ impl<B: Bench> Search<'_, B> {
         let ratio = Ratio::of_pairs(&pairs);
         let verdict = match ratio {
             None => "no figure".to_string(),
-            Some(r) if r.interval.is_some_and(|i| i.0 > 1.0) && r.value >= least => KEPT.into(),
+            Some(r) if r.gains(self.options.least) => KEPT.into(),
             // At least as large as a gain must be: by the interval alone 5 % of remedies without any effect are slower or faster.
             Some(r) if r.interval.is_some_and(|i| i.1 < 1.0) && r.value <= 1.0 / least => "slower".into(),
             Some(r) if r.value >= least => "not beyond noise".into(),

@@ -11,12 +11,16 @@ use ncpu_machine::{CpuSet, Topology};
 use ncpu_schema::Loss;
 
 use crate::confine;
-use crate::setting::{Act, Setting, files};
+use crate::setting::{Act, Setting};
 
 /// A hierarchy of control groups that has weights and limits of CPU time.
 struct Hierarchy {
     mount: PathBuf,
     unified: bool,
+}
+
+fn mounts(root: &Path) -> Mounts {
+    Mounts::parse(&std::fs::read_to_string(root.join("proc/self/mounts")).unwrap_or_default())
 }
 
 /// The hierarchy that CPU time is divided in: that of version 1 where there is one.
@@ -82,8 +86,7 @@ pub struct Case<'a> {
 
 /// Settings that may give a tenant back what it loses.
 pub fn settings(root: &Path, case: &Case<'_>) -> Vec<Setting> {
-    let text = std::fs::read_to_string(root.join("proc/self/mounts")).unwrap_or_default();
-    let mounts = Mounts::parse(&text);
+    let mounts = mounts(root);
     let Some(hierarchy) = hierarchy(root, &mounts) else { return Vec::new() };
     let mut out = Vec::new();
     let sides = case.culprit.and_then(|culprit| apart(&case.victim.cgroup, &culprit.cgroup));
@@ -107,21 +110,22 @@ pub fn settings(root: &Path, case: &Case<'_>) -> Vec<Setting> {
         let packets = interrupts::packets(root, &home.cpus, &home.online);
         if !packets.is_empty() {
             let about = "other CPUs serve packets that were received";
-            out.push(files(format!("packets off CPUs {list}"), about, packets));
+            out.push(Setting::of_files(format!("packets off CPUs {list}"), about, packets));
         }
         let devices = interrupts::devices(root, &home.cpus, &home.online);
         if !devices.is_empty() {
             let name = format!("interrupts of {} devices off CPUs {list}", devices.len());
-            out.push(files(name, "other CPUs serve devices", devices));
+            out.push(Setting::of_files(name, "other CPUs serve devices", devices));
         }
     }
     out
 }
 
-/// The quota and the own weight of a control group: what helps whoever is in it.
-pub(crate) fn of_group(root: &Path, mounts: &Mounts, path: &str) -> Vec<Setting> {
+/// The quota and the own weight of a control group, which help its threads.
+pub(crate) fn of_group(root: &Path, path: &str) -> Vec<Setting> {
     let mut out = Vec::new();
-    let Some(hierarchy) = hierarchy(root, mounts).filter(|_| !path.trim_matches('/').is_empty()) else {
+    let Some(hierarchy) = hierarchy(root, &mounts(root)).filter(|_| !path.trim_matches('/').is_empty())
+    else {
         return out;
     };
     quota(&hierarchy, path, &mut out);
@@ -156,7 +160,7 @@ fn own_weight(hierarchy: &Hierarchy, group: &str, out: &mut Vec<Setting>) {
 }
 
 fn weighted(group: &str, file: PathBuf, old: u64, new: u64, about: &str) -> Setting {
-    files(format!("weight of {group} {old} to {new}"), about, vec![(file, new.to_string())])
+    Setting::of_files(format!("weight of {group} {old} to {new}"), about, vec![(file, new.to_string())])
 }
 
 /// CPUs that are to be the tenant's alone.
@@ -226,7 +230,7 @@ fn apart_by_cpus(root: &Path, mounts: &Mounts, theirs: &str, home: &CpuSet) -> O
         all.sort_unstable();
         if members == all && confine::with(&group, &from).len() == all.len() {
             let file = set.join("cpuset.cpus");
-            return Some(files(name("cpuset"), about, vec![(file, to.to_list())]));
+            return Some(Setting::of_files(name("cpuset"), about, vec![(file, to.to_list())]));
         }
     }
     let acts = vec![Act::Cpus { group, from: from.clone(), to: to.clone() }];
@@ -236,7 +240,7 @@ fn apart_by_cpus(root: &Path, mounts: &Mounts, theirs: &str, home: &CpuSet) -> O
 /// A burst up to the whole quota, and twice the limit, for the innermost group that has a limit.
 fn quota(hierarchy: &Hierarchy, path: &str, out: &mut Vec<Setting>) {
     let mut add = |name: String, about: &str, file: PathBuf, value: String| {
-        out.push(files(name, about, vec![(file, value)]));
+        out.push(Setting::of_files(name, about, vec![(file, value)]));
     };
     let group = hierarchy.group(path);
     for dir in group.ancestors().take_while(|dir| dir.starts_with(&hierarchy.mount)) {

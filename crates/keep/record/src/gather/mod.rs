@@ -84,13 +84,13 @@ impl Gather {
         }
         parts.batches.push(with_schema(table, &parts.first.batch().schema())?);
         parts.bytes += table.bytes();
-        if parts.bytes > parts.small.most() {
-            let table = parts.table()?;
-            let smaller = parts.small.fold(table).map_err(|e| Error::table(name, e))?;
-            parts.bytes = smaller.bytes();
-            parts.batches = vec![with_schema(&smaller, &parts.first.batch().schema())?];
-        } else if parts.batches.len() > MOST_PIECES {
-            let whole = parts.table()?;
+        let large = parts.bytes > parts.small.most();
+        if large || parts.batches.len() > MOST_PIECES {
+            let mut whole = parts.table()?;
+            if large {
+                whole = parts.small.fold(whole).map_err(|e| Error::table(name, e))?;
+                parts.bytes = whole.bytes();
+            }
             parts.batches = vec![with_schema(&whole, &parts.first.batch().schema())?];
         }
         Ok(())

@@ -248,7 +248,7 @@ fn measure(args: &DoseArgs, stop: &AtomicBool) -> anyhow::Result<Option<Measured
     if whole {
         subject.finish();
     }
-    let mut bench = Windows::new(doses, subject, speed, length, namer, cpu, &args.command, stop);
+    let mut bench = Windows::new(doses, subject, speed, length, Some(namer), cpu, &args.command, stop);
     bench.spots = found.iter().map(|place| place.1.clone()).collect();
     bench.several = starts_processes;
     bench.count()?;

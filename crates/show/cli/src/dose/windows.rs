@@ -46,7 +46,8 @@ pub struct Windows<'a> {
     pub speed: Speed,
     pub spots: Vec<Spot>,
     pub length: Duration,
-    pub namer: LockNamer,
+    /// Needed for places that are locks.
+    pub namer: Option<LockNamer>,
     /// The CPU that the program is confined to for the anchor.
     pub cpu: u32,
     pub argv: Vec<std::ffi::OsString>,
@@ -77,7 +78,7 @@ impl<'a> Windows<'a> {
         subject: Subject<'a>,
         speed: Speed,
         length: Duration,
-        namer: LockNamer,
+        namer: Option<LockNamer>,
         cpu: u32,
         argv: &[std::ffi::OsString],
         stop: &'a AtomicBool,
@@ -105,7 +106,7 @@ impl<'a> Windows<'a> {
     fn choose_process(&mut self) -> anyhow::Result<()> {
         let whole = matches!(self.speed, Speed::Runs(_));
         let pid = self.subject.pid().filter(|_| !whole);
-        self.several |= pid.is_some_and(|pid| sys::tree_of(pid).len() > 1);
+        self.several = self.several || pid.is_some_and(|pid| sys::tree_of(pid).len() > 1);
         let only = pid.filter(|_| !self.several);
         if only != self.only {
             self.only = only;
@@ -170,9 +171,11 @@ impl<'a> Windows<'a> {
             let (survey, ()) = self.doses.survey(|| std::thread::sleep(LOOK))?;
             self.attached = None;
             let addresses: Vec<u64> = survey.locks.iter().map(|lock| lock.address).collect();
-            self.namer.resolve(&addresses);
-            let named = addresses.into_iter().map(|a| (a, lock_name(&self.namer, a)));
-            self.locks = (self.subject.runs, named.collect());
+            let named = self.namer.as_mut().map(|namer| {
+                namer.resolve(&addresses);
+                addresses.into_iter().map(|a| (a, lock_name(namer, a))).collect()
+            });
+            self.locks = (self.subject.runs, named.unwrap_or_default());
         }
         Ok(self.locks.1.iter().filter(|(_, n)| n == name).map(|(a, _)| *a).collect())
     }

@@ -161,17 +161,13 @@ fn seconds_alone(view: &View<'_>) -> f64 {
     serial.filter_map(|row| t.seconds.get(row)).sum()
 }
 
-/// CPU-seconds that other programs, ncpu and the host have.
-fn others(view: &View<'_>) -> f64 {
-    [Layer::Others, Layer::Ncpu, Layer::Steal].map(|layer| view.seconds(layer)).iter().sum()
-}
-
 /// The part of the CPUs' time that the program did not use in which they idled or spun: other programs had the rest. Where that
 /// is most of it, two fifths: less says nothing about who ran beside whom.
 fn left_idle(view: &View<'_>) -> f64 {
     let spun = view.samples.iter().filter(|s| s.layer() == Layer::Serial).map(|s| s.seconds).sum::<f64>();
     let idle = view.idle() + spun;
-    let others = others(view);
+    let others: f64 =
+        [Layer::Others, Layer::Ncpu, Layer::Steal].map(|layer| view.seconds(layer)).iter().sum();
     if others <= 0.0 { 1.0 } else { (idle / (idle + others)).max(0.4) }
 }
 

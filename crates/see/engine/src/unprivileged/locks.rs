@@ -389,9 +389,7 @@ impl Process {
     /// New waits, by lock and caller.
     fn rows(&mut self) -> Vec<Row> {
         let mut rows: HashMap<(u64, u64, u32), Row> = HashMap::new();
-        // Semaphores: who waited for one how long, and who posted it how often.
-        let mut waiters: HashMap<u64, BTreeMap<usize, u64>> = HashMap::new();
-        let mut posts: HashMap<u64, Vec<(usize, u64)>> = HashMap::new();
+        let mut semaphores: HashMap<u64, Semaphore> = HashMap::new();
         let mut bytes = vec![0; TABLE];
         for (index, thread) in self.threads.iter().enumerate() {
             if self.file.read_exact_at(&mut bytes, (AT_ENTRIES + index * TABLE) as u64).is_err() {
@@ -404,9 +402,14 @@ impl Process {
                 }
                 let ns = entry.ns;
                 match entry.kind {
-                    Kind::Post => posts.entry(entry.lock).or_default().push((index, entry.count)),
+                    Kind::Post => {
+                        semaphores.entry(entry.lock).or_default().posts.push((index, entry.count));
+                    }
                     Kind::Semaphore => {
-                        *waiters.entry(entry.lock).or_default().entry(index).or_default() += ns;
+                        let semaphore = semaphores.entry(entry.lock).or_default();
+                        let (count, sum) = semaphore.waiters.entry(index).or_default();
+                        *count = count.saturating_add(entry.count);
+                        *sum = sum.saturating_add(ns);
                     }
                     _ => {}
                 }
@@ -443,22 +446,39 @@ impl Process {
             }
         }
         for row in rows.values_mut().filter(|row| row.ty == "semaphore") {
-            let posts = posts.get(&row.lock).map_or(&[][..], Vec::as_slice);
-            let none = BTreeMap::new();
-            let waiters = waiters.get(&row.lock).unwrap_or(&none);
-            let sum = |of: &mut dyn Iterator<Item = u64>| of.fold(0u64, u64::saturating_add);
-            let all = [sum(&mut posts.iter().map(|p| p.1)), sum(&mut waiters.values().copied())];
-            let own = posts.iter().filter(|(index, _)| waiters.contains_key(index));
-            let waits = waiters.iter().filter(|(index, _)| posts.iter().any(|p| p.0 == **index));
-            let both = [sum(&mut own.map(|p| p.1)), sum(&mut waits.map(|(_, ns)| *ns))];
-            // A lock is posted by its waiters, and waited for by its posters.
-            if all[0] == 0 || both.iter().zip(all).any(|(both, all)| *both < all / 2) {
+            let Some(semaphore) = semaphores.get(&row.lock) else { continue };
+            if !semaphore.is_a_lock() {
                 row.ty = "unknown";
             }
-            let most = posts.iter().max_by_key(|(_, n)| *n);
+            let most = semaphore.posts.iter().max_by_key(|(_, n)| *n);
             row.holder = most.and_then(|(index, _)| self.threads.get(*index)).map_or(0, |t| t.tid);
         }
         rows.into_values().collect()
+    }
+}
+
+/// What a process's threads, by their numbers, did with a semaphore.
+#[derive(Default)]
+struct Semaphore {
+    /// How often each waited, and how long in all, in nanoseconds.
+    waiters: BTreeMap<usize, (u64, u64)>,
+    /// How often each posted it while others waited.
+    posts: Vec<(usize, u64)>,
+}
+
+impl Semaphore {
+    /// A lock is posted by its waiters, and waited for by its posters.
+    fn is_a_lock(&self) -> bool {
+        let sum = |of: &mut dyn Iterator<Item = u64>| of.fold(0u64, u64::saturating_add);
+        let posts = sum(&mut self.posts.iter().map(|p| p.1));
+        let by_waiters = self.posts.iter().filter(|(index, _)| self.waiters.contains_key(index));
+        let posted = |index: &usize| self.posts.iter().any(|p| p.0 == *index);
+        // The last to get a lock waits once, and gives it back when nobody waits.
+        let told = self.waiters.iter().filter(|(index, of)| posted(index) || of.0 > 1);
+        let waited = sum(&mut told.map(|(_, of)| of.1));
+        let of_posters = self.waiters.iter().filter(|(index, _)| posted(index));
+        let by_posters = sum(&mut of_posters.map(|(_, of)| of.1));
+        by_posters > 0 && sum(&mut by_waiters.map(|p| p.1)) >= posts / 2 && by_posters >= waited / 2
     }
 }
 
@@ -512,4 +532,33 @@ fn half(bytes: &[u8], at: usize) -> u32 {
 
 fn word(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Semaphore;
+
+    fn is_a_lock(posts: &[(usize, u64)], waiters: &[(usize, u64, u64)]) -> bool {
+        let waiters = waiters.iter().map(|&(index, count, ns)| (index, (count, ns))).collect();
+        Semaphore { waiters, posts: posts.to_vec() }.is_a_lock()
+    }
+
+    #[test]
+    fn a_semaphore_that_its_waiters_post_is_a_lock() {
+        assert!(is_a_lock(&[(0, 10), (1, 10)], &[(0, 10, 50), (1, 10, 50)]));
+        // The first never waited, and the third got it when the others had ended.
+        assert!(is_a_lock(&[(0, 20), (1, 20)], &[(1, 1, 29), (2, 1, 58)]));
+        assert!(is_a_lock(&[(0, 20), (1, 20)], &[(0, 4, 2), (1, 3, 27), (2, 1, 58)]));
+    }
+
+    #[test]
+    fn a_semaphore_that_tells_of_work_is_none() {
+        assert!(!is_a_lock(&[(0, 1)], &[(1, 1, 40)]));
+        assert!(!is_a_lock(&[(0, 20)], &[(1, 20, 40), (2, 20, 40)]));
+        assert!(!is_a_lock(&[], &[(1, 1, 40)]));
+        // A worker that tells of more work, among those that take it.
+        assert!(!is_a_lock(&[(0, 20), (1, 2)], &[(1, 11, 20), (2, 11, 20)]));
+        // It waits for another's word far longer than the others for its own.
+        assert!(!is_a_lock(&[(0, 2), (1, 2)], &[(1, 2, 1), (2, 2, 90)]));
+    }
 }

@@ -199,11 +199,14 @@ impl<M: Memory> Machine<M> {
 
     /// The functions at an address that it [`holds`](Machine::holds), innermost first. For the innermost
     /// frame `ip` is the current address, for others the return address. `method` is the interpreter's
-    /// function, if known.
+    /// function, if known; of the innermost frame the interpreter follows it, as what runs it.
     pub fn functions(&mut self, ip: u64, innermost: bool, method: Option<u64>) -> Arc<[Arc<str>]> {
         if self.interprets(ip) {
-            let name = method.and_then(|method| self.name(method));
-            return Arc::new([name.unwrap_or_else(|| INTERPRETER.into())]);
+            return match method.and_then(|method| self.name(method)) {
+                Some(name) if innermost => Arc::new([name, INTERPRETER.into()]),
+                Some(name) => Arc::new([name]),
+                None => Arc::new([INTERPRETER.into()]),
+            };
         }
         match self.place(ip, innermost) {
             Some(place) => place.functions.clone(),
@@ -443,7 +446,9 @@ mod tests {
         let stack = [0x1900, 0, sp + 80, bp, returns];
         let (functions, caller) =
             machine.caller(frame, true, &mut |a| stack.get((a - sp) as usize / 8).copied(), is_code);
-        assert_eq!(&*functions[0], "a.B.run");
+        let names: Vec<&str> = functions.iter().map(|f| &**f).collect();
+        assert_eq!(names, ["a.B.run", INTERPRETER], "what is interpreted says so");
+        assert_eq!(&*machine.functions(frame.ip, false, Some(0x1900)), &["a.B.run".into()]);
         let caller = caller.expect("a caller");
         assert_eq!((caller.word, caller.frame.sp, caller.frame.bp), (sp + 32, sp + 80, bp));
         assert_eq!(caller.method, Some(sp));

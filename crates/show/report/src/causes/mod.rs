@@ -84,6 +84,12 @@ pub struct Cause {
     /// How particular it is, from 0 to 100: seconds that several causes claim go to the highest.
     #[serde(default = "rank")]
     pub rank: u8,
+    /// The part of its time that its remedy spares at least, where that is another way to do the same: the lower end of the gain.
+    #[serde(default = "all")]
+    pub spares: f64,
+    /// Whether its remedy has other threads do the work, which spares none of it.
+    #[serde(default)]
+    pub moves: bool,
     /// The grounds.
     pub why: String,
     /// Where the grounds are from.
@@ -123,6 +129,11 @@ pub struct BadCauses {
 #[serde(deny_unknown_fields)]
 struct File {
     cause: Vec<Spanned<Cause>>,
+}
+
+/// The part that is spared where an entry names none.
+const fn all() -> f64 {
+    1.0
 }
 
 /// The rank of an entry that names none.
@@ -303,6 +314,9 @@ impl Cause {
         let command = self.command.iter().map(|_| "command");
         if self.title.is_some() != self.sentence.is_some() {
             return Err(format!("\"{}\" has one of title and sentence; expected both or none", self.id));
+        }
+        if !(0.0..=1.0).contains(&self.spares) {
+            return Err(format!("spares = {} in \"{}\"; expected 0 to 1", self.spares, self.id));
         }
         if self.rank > 100 {
             return Err(format!("rank = {} in \"{}\"; expected 0 to 100", self.rank, self.id));

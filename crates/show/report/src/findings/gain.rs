@@ -33,6 +33,9 @@ const BUSY: f64 = 0.7;
 /// The part of an observation that a wait and all running of a program's threads take together, where these take turns.
 const TURNS: f64 = 1.1;
 
+/// The least speed that a second hardware thread adds to its core, of that of one alone.
+const SIBLING: f64 = 0.2;
+
 /// The part of a wait that its remedy spares at least.
 const SPARED: f64 = 0.8;
 
@@ -143,6 +146,14 @@ impl<'v, 'a> Gains<'v, 'a> {
         let active = active(self.view)?;
         let alone = is_of_waits(claim.kind) && waited + active <= TURNS * elapsed;
         alone.then(|| without(SPARED * waited, elapsed))
+    }
+
+    /// The gain where other threads do what one does: the CPUs have no more to give than they have beside the program's work. `None`
+    /// where nothing of that was sampled.
+    pub fn of_moved(&self) -> Option<(f64, f64)> {
+        let work: f64 = self.view.samples.iter().map(|s| s.seconds).sum();
+        let most = ((self.own + self.view.seconds(Layer::Ncpu)) / work.max(LEFT * self.own)).max(1.0);
+        (work > 0.0).then_some((1.0 + SIBLING * (most - 1.0), most))
     }
 
     /// CPU-seconds of collecting and giving back what a cause's own code takes of the heap, which it was not asked for. Each process
@@ -286,6 +297,32 @@ mod tests {
         // 9 of 20 CPU-seconds, and 9 of the 9.5 that the thread runs.
         assert!((1.6..1.9).contains(&low) && high > 12.0, "{low} {high}");
         assert!(of(4.0).1 < 2.0, "a thread that has time to spare does no more");
+    }
+
+    #[test]
+    fn work_that_moves_to_other_threads_gains_the_cpus_that_idle() {
+        let of = |stack: &'static str| {
+            let tables = stacks(&[("user", stack, 950.0), ("user", "stamps;main;answer", 50.0)]);
+            let found = Findings::of(&recording(0.0, tables)).expect("findings").list;
+            found.first().map(|f| (f.gain, f.gain_at_most())).expect("a cause")
+        };
+        // 16 of 20 CPU-seconds are the program's.
+        let (gain, most) =
+            of("stamps;main;login (a.js:3);node::crypto::CryptoJob<node::crypto::PBKDF2Traits>::Run(int)");
+        assert!((1.04..1.06).contains(&gain.0) && (1.2..1.3).contains(&gain.1), "{gain:?}");
+        assert!(most.is_some());
+    }
+
+    #[test]
+    fn another_way_that_takes_time_spares_less() {
+        let of = |function: &str| {
+            let stack: &'static str = format!("stamps;main;hash (a.js:3);{function}").leak();
+            let tables = stacks(&[("user", stack, 1200.0), ("user", "stamps;main;work", 400.0)]);
+            gain(&recording(0.0, tables)).0
+        };
+        let (whole, part) = (of("list_contains"), of("Builtins_BigIntMultiply"));
+        // 12 of 20 CPU-seconds.
+        assert!((2.2..2.6).contains(&whole) && (1.6..1.85).contains(&part), "{whole} {part}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use ncpu_schema::{Layer, SampleClass};
 use super::asleep::{active, keeps_house};
 use super::inlined::Inlined;
 use super::names::short;
-use super::places::{Place, begins, is_library, is_line};
+use super::places::{Most, Place, begins, is_library, is_line};
 use super::runtime::compiles;
 use super::system_calls::call_in;
 use super::view::{Sampled, View};
@@ -120,11 +120,43 @@ pub(super) fn hot(view: &View<'_>) -> Option<(String, f64)> {
         .take(CALLEES)
         .map(|(f, seconds)| format!("{} {:.0} %", short(&f), 100.0 * seconds / all))
         .collect();
+    let last = chain.last().cloned();
+    let inner = last.as_deref().and_then(|last| own_inside(view, last));
+    chain.extend(inner);
     let Some(mut words) = shown(&chain) else { return unnamed(view, all) };
-    if !called.is_empty() {
-        words += &format!(" ({})", called.join(", "));
+    let line = last.as_deref().and_then(|last| line_of(view, last));
+    let more: Vec<String> = line.into_iter().chain(called).collect();
+    if !more.is_empty() {
+        words += &format!(" ({})", more.join(", "));
     }
     Some((words, share))
+}
+
+/// The program's own function that a compiler put into one of its own, where most of that one's instructions are of it.
+fn own_inside(view: &View<'_>, function: &str) -> Option<String> {
+    let own =
+        |frame| (!is_library(frame) && !frame.ends_with("{{closure}}") && frame != function).then_some(frame);
+    let inlined = Inlined::new(view, own);
+    let parts = inlined.parts.get(function)?;
+    parts.iter().find(|(_, part)| *part >= MOST).map(|(frame, _)| (*frame).to_string())
+}
+
+/// The line of source that most of a function's own instructions are of: `app.c:12`.
+pub(super) fn line_of(view: &View<'_>, function: &str) -> Option<String> {
+    let (mut lines, mut all) = (Most::default(), 0.0);
+    for at in view.instructions() {
+        let inlined = at.inlined.unwrap_or(at.function);
+        if at.function != function && inlined != function {
+            continue;
+        }
+        all += at.samples;
+        // Of code of a library the line is the library's.
+        if let Some(source) = at.source.filter(|_| !is_library(inlined)) {
+            lines.add(source.rsplit('/').next().unwrap_or(source), at.samples);
+        }
+    }
+    let (line, samples) = lines.largest()?;
+    (samples >= MOST * all && samples > 0.0).then(|| line.to_string())
 }
 
 /// Functions of libraries that a compiler put into one of the program's own, with their seconds: the outermost of each, which is what

@@ -23,6 +23,18 @@ pub(super) struct Instruction<'a> {
     /// The function that it was inlined from, and the inlined functions around that one, innermost first.
     pub inlined: Option<&'a str>,
     pub around: Option<&'a str>,
+    /// The line of source that it was made of, which is the innermost function's: `/src/app.c:12`.
+    pub source: Option<&'a str>,
+}
+
+impl Instruction<'_> {
+    /// The function of C's library that does what an instruction for many bytes does: compilers have it in place of a call.
+    pub fn in_place_of(&self) -> Option<&'static str> {
+        let text = self.text?;
+        [("rep movs", "memcpy"), ("rep stos", "memset")]
+            .into_iter()
+            .find_map(|(start, function)| text.starts_with(start).then_some(function))
+    }
 }
 
 /// Table `instructions`; empty where the recording has no such table.
@@ -37,6 +49,7 @@ pub(super) fn read(recording: &Recording) -> Vec<Instruction<'_>> {
                 in_file: t.file.get(row).is_some(),
                 inlined: t.inlined.get(row),
                 around: t.around.get(row),
+                source: t.source.get(row),
             })
         })
         .collect()

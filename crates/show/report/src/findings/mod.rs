@@ -73,6 +73,7 @@ mod uring;
 mod user_locks;
 mod view;
 mod waiting;
+mod walked_lists;
 mod why;
 
 use ncpu_record::Recording;
@@ -95,7 +96,7 @@ use view::View;
 pub use why::{cause as why_cause, layer as why_layer};
 
 /// The detectors, in no order: the ledger serves claims by their entries' rank.
-const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 40] = [
+const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 41] = [
     tracers::claims,
     pools::claims,
     begun::claims,
@@ -136,6 +137,7 @@ const DETECTORS: [fn(&View<'_>) -> Vec<Claim>; 40] = [
     tasks_awaited::claims,
     queued_holders::claims,
     skewed::claims,
+    walked_lists::claims,
 ];
 
 /// Stacks that are kept of a cause.
@@ -489,9 +491,16 @@ fn finding(gains: &Gains<'_, '_>, claim: Claim, given: Vec<Given>, book: &Causes
     fields.push(("seconds", figure(seconds)));
     fields.push(("waited", figure(claim.waited.unwrap_or(0.0))));
     let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, &**value)).collect();
-    let gain = gains.of(&claim, seconds, error);
-    // A collector's work is all that it takes.
-    let open = claim.kind == Kind::Runtime && !claim.key.starts_with("collector ");
+    let (low, high) = gains.of(&claim, seconds, error);
+    // A collector's work is all that it takes. How many more threads of a pool could work is not seen where these mostly wait.
+    let open =
+        claim.kind == Kind::Runtime && !claim.key.starts_with("collector ") || claim.kind == Kind::Pool;
+    let moved = entry.moves.then(|| gains.of_moved()).flatten();
+    let (open, gain) = match moved {
+        Some(moved) => (false, moved),
+        // Of the whole time, what is spared at least.
+        None => (open, (1.0 / (1.0 - entry.spares * (1.0 - 1.0 / low.max(1.0))), high)),
+    };
     Some(Finding {
         open,
         id: entry.id.clone(),

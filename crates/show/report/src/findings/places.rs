@@ -4,6 +4,9 @@ use super::libraries::{c_name, is_allocator, is_lock_function};
 use super::names::short;
 use super::view::Sampled;
 
+/// The frame around a method of Java that HotSpot's interpreter runs.
+pub(super) const INTERPRETER: &str = "[Interpreter]";
+
 /// Callers that are shown.
 const SHOWN: usize = 3;
 
@@ -393,6 +396,9 @@ impl Place {
             let unnamed = inside.first().is_some_and(|frame| *frame == "[anon]");
             inside.retain(|frame| !unnamed && !begins(frame));
         }
+        // The virtual machine's own code between methods.
+        const JAVAS: [&str; 3] = [INTERPRETER, "[StubRoutines", "JavaCalls::"];
+        inside.retain(|frame| !JAVAS.iter().any(|start| frame.starts_with(start)));
         Place { chain: inside.into_iter().take(SHOWN).map(short).collect() }
     }
 

@@ -7,7 +7,7 @@ use ncpu_schema::{Layer, SampleClass, threads};
 use super::claim::{Claim, Kind, Source};
 use super::inlined::Inlined;
 use super::libraries::{begins_with, c_name, is_allocator, is_c_allocator};
-use super::places::{Most, Place, begins, is_library, is_line};
+use super::places::{INTERPRETER, Most, Place, begins, is_library, is_line};
 use super::view::{Sampled, Slept, View};
 use crate::causes::When;
 use crate::onion::evidence::collectors::{
@@ -49,6 +49,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     claims.extend(compilers(view));
     claims.extend(interpreted(view));
     claims.extend(interpreted_by_v8(view));
+    claims.extend(not_compiled(view));
     claims.extend(filled(view));
     claims.extend(grown(view));
     claims.extend(functions(view, When::Function, |sample| &sample.user));
@@ -369,6 +370,50 @@ fn interpreted_by_v8(view: &View<'_>) -> Vec<Claim> {
             claim.ask(Source::Sample(at), view.samples[at].seconds, "interpreting");
         }
         claim.dear = all;
+        claim.line("runs", words);
+        claims.push(claim);
+    }
+    claims
+}
+
+/// The part of a method's own time in which it is interpreted where it is not compiled.
+const NOT_COMPILED: f64 = 0.9;
+
+/// Methods that HotSpot goes on interpreting, while it has compilers.
+fn not_compiled(view: &View<'_>) -> Vec<Claim> {
+    let Ok(Some(t)) = threads::Reader::open(view.context.recording) else { return Vec::new() };
+    let compiler =
+        |row: &usize| OPTIMIZES.iter().any(|o| t.thread.get(*row).is_some_and(|n| n.starts_with(o)));
+    let with: HashSet<&str> = t.rows().filter(compiler).filter_map(|row| t.process.get(row)).collect();
+    let mut of: HashMap<(&str, &str), (Vec<usize>, f64)> = HashMap::new();
+    for (at, s) in view.samples.iter().enumerate().filter(|(_, s)| s.class == SampleClass::User) {
+        let Some(&leaf) = s.user.first().filter(|_| with.contains(s.process)) else { continue };
+        let (interpreted, all) = of.entry((s.process, leaf)).or_default();
+        *all += s.seconds;
+        if s.user.get(1) == Some(&INTERPRETER) {
+            interpreted.push(at);
+        }
+    }
+    let mut claims = Vec::new();
+    for ((process, method), (samples, all)) in of {
+        let seconds = view.sample_seconds(&samples);
+        if seconds < NOT_COMPILED * all || seconds < INTERPRETED_FOR || seconds < INTERPRETS * view.capacity()
+        {
+            continue;
+        }
+        let mut places = Most::default();
+        for &at in &samples {
+            places.add(&Place::of(&view.samples[at], "").words(), view.samples[at].seconds);
+        }
+        let (words, place) = places.place(process);
+        let mut claim = Claim::new(Kind::Runtime, [When::Interpreted], "method")
+            .with("language", "Java")
+            .with("process", process)
+            .with("place", place);
+        claim.key = format!("not compiled {method}");
+        for at in samples {
+            claim.ask(Source::Sample(at), view.samples[at].seconds, "interpreting");
+        }
         claim.line("runs", words);
         claims.push(claim);
     }

@@ -252,6 +252,39 @@ fn functions_that_a_compiler_put_into_the_programs_are_named() {
     assert!(words.contains("take_any (std::collections::vec_deque::VecDeque::rotate_left 90 %)"), "{text}");
 }
 
+/// A row of table `instructions` in code of `file`: function, text, inlined function, those around it, line of source.
+fn instructions(rows: &[([&str; 5], f64)]) -> Table {
+    let columns = ["function", "text", "inlined", "around", "source", "file"];
+    let texts: Vec<[&str; 6]> =
+        rows.iter().map(|([a, b, c, d, e], _)| [*a, *b, *c, *d, *e, "stamps"]).collect();
+    let numbers: Vec<[f64; 3]> =
+        rows.iter().enumerate().map(|(at, (_, samples))| [10.0, at as f64, *samples]).collect();
+    let rows: Vec<(&[&str], &[f64])> = texts.iter().zip(&numbers).map(|(t, n)| (&t[..], &n[..])).collect();
+    table("instructions", &columns, &["t", "address", "samples"], &rows)
+}
+
+#[test]
+fn an_instruction_that_copies_is_a_copy_of_its_function() {
+    let first = |text: &str| {
+        let tables = stacks(&[("user", "stamps;main;main.volume", 800.0)]);
+        let row = ["main.main", text, "main.volume", "", "/src/book.go:20"];
+        let recording = recording(0.0, tables).with(instructions(&[(row, 800.0)]));
+        Findings::of(&recording).unwrap().list.into_iter().map(|f| f.id).next()
+    };
+    assert_eq!(first("rep movsq (%rsi),(%rdi)").as_deref(), Some("memory-copied"));
+    assert_eq!(first("rep stosq %rax,(%rdi)").as_deref(), Some("memory-cleared"));
+    assert_eq!(first("mov (%rsi),%rdi"), None);
+}
+
+#[test]
+fn the_headline_names_the_functions_put_into_another_and_the_line() {
+    let tables = stacks(&[("user", "stamps;main;app::main", 800.0)]);
+    let rows = [(["app::main", "imul %rax,%rbx", "app::Grid::step", "", "/src/grid.rs:31"], 700.0)];
+    let text = text(&recording(0.0, tables).with(instructions(&rows)));
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("app::main → app::Grid::step (grid.rs:31)"), "{text}");
+}
+
 #[test]
 fn cpus_that_idle_beside_a_program_of_one_thread_are_gained_with_its_time() {
     let known = ("user", "stamps;compress;__strlen_avx2", 760.0);

@@ -51,7 +51,24 @@ const AGAIN_PER_SECOND: u64 = 20;
 /// Stacks of timer samples copied and unwound a second on the whole machine: some 30 µs and 16 KiB each at most.
 const COPIES_PER_SECOND: u64 = 2000;
 
-pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSkel<'static>, Interrupts)> {
+/// The programs, in two objects with the same tables: the kernel takes as long to check those at switches as all others, and
+/// checks both at the same time.
+pub(super) struct Loaded {
+    /// All but those of `switches`, and the tables.
+    pub skel: EngineSkel<'static>,
+    /// The programs at switches and wake-ups.
+    pub switches: EngineSkel<'static>,
+}
+
+/// `which` of the programs at switches and wake-ups are loaded.
+fn choose_switches(progs: &mut OpenEngineProgs<'_>, waking: bool, which: bool) {
+    progs.sched_switch.set_autoload(which);
+    progs.sched_wakeup.set_autoload(which);
+    progs.sched_wakeup_new.set_autoload(which);
+    progs.sched_waking.set_autoload(which && waking);
+}
+
+pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(Loaded, Interrupts)> {
     let bpf = |doing| move |source| Error::Bpf { doing, source };
     let types = load::Types::read()?;
     types.require(&[Feature::TaskStorage, Feature::TaskRegisters])?;
@@ -75,12 +92,27 @@ pub(super) fn load(config: &Config, notes: &mut Vec<String>) -> Result<(EngineSk
     choose_calls(progs, config, &parts, &types);
     choose_requests(progs, &parts, &types);
     let interrupts = choose_interrupts(progs, config, &parts, &types);
-    progs.sched_waking.set_autoload(types.has("sched_waking"));
+    choose_switches(progs, false, false);
     progs.sample.set_autoload(config.sample_hz.is_some());
     progs.leader.set_autoload(config.explain);
     progs.cpu_comes.set_autoload(types.has("cpuhp_enter"));
-    let skel = open.load().map_err(|source| load::refused(explain(source)))?;
-    Ok((skel, interrupts))
+    let waking = types.has("sched_waking");
+    let refused = |source| load::refused(explain(source));
+    let made = open.make_tables().map_err(refused)?;
+    let switches = || {
+        let mut switches = made.open(EngineSkelBuilder::default(), load::storage())?;
+        choose_switches(&mut switches.progs, waking, true);
+        switches.load()
+    };
+    let (switches, skel) = std::thread::scope(|scope| {
+        let apart = std::thread::Builder::new().name("ncpu-load".into()).spawn_scoped(scope, switches);
+        // Its tables live until the others have been loaded too.
+        let skel = open.load();
+        (apart.map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))), skel)
+    });
+    let switches = switches.unwrap_or_else(|e| Err(e.into())).map_err(refused)?;
+    let skel = skel.map_err(refused)?;
+    Ok((Loaded { skel, switches }, interrupts))
 }
 
 /// What can be observed of what was asked for.
@@ -468,13 +500,13 @@ pub(super) fn scheduler_times_waits(config: &Config) -> bool {
 }
 
 /// Attaches every loaded tracepoint program. Timers come later, in `Engine::begin`.
-pub(super) fn attach(skel: &mut EngineSkel<'static>, interrupts: &Interrupts) -> Result<Vec<Link>> {
-    let p = &skel.progs;
+pub(super) fn attach(loaded: &Loaded, interrupts: &Interrupts) -> Result<Vec<Link>> {
+    let (p, at_switches) = (&loaded.skel.progs, &loaded.switches.progs);
     let mut links = load::attach([
         &p.sched_process_fork,
         &p.sched_process_exec,
-        &p.sched_wakeup_new,
-        &p.sched_switch,
+        &at_switches.sched_wakeup_new,
+        &at_switches.sched_switch,
         &p.cpu_comes,
         &p.packet_sent,
         &p.packet_received,

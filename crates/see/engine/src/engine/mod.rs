@@ -194,7 +194,8 @@ impl Engine {
         let measuring = Measuring::start();
         let loaded = load::load(config, &mut notes);
         let around = measuring.end();
-        let (mut skel, interrupts) = loaded?;
+        let (mut loaded, interrupts) = loaded?;
+        let skel = &mut loaded.skel;
         let cpus = crate::bpf_support::load::cpu_parts()?;
         let tables = Tables::map(&skel.maps, cpus)?;
         let (around, nothing) = around.map_or_else(
@@ -209,12 +210,13 @@ impl Engine {
         if let Some(bss) = &mut skel.maps.bss_data {
             (bss.switch_ns, bss.wake_ns) = (around.switch as u64, around.wake as u64);
         }
-        let gauges = entering::measure(&mut skel, &interrupts)?;
+        let gauges = entering::measure(skel, &interrupts)?;
         // Before the first thread comes.
-        let mut tenants = Tenants::open(&skel, cpus)?;
-        tenants.iter_mut().try_for_each(|tenants| tenants.offer(&mut skel))?;
-        let links = load::attach(&mut skel, &interrupts)?;
-        let switches = Switches::attach(config, &skel.progs, around)?;
+        let mut tenants = Tenants::open(skel, cpus)?;
+        tenants.iter_mut().try_for_each(|tenants| tenants.offer(skel))?;
+        let links = load::attach(&loaded, &interrupts)?;
+        let load::Loaded { skel, switches } = loaded;
+        let switches = Switches::attach(config, switches, around)?;
         let flushes = load::attach_flushes(&skel)?;
         let contentions = Contentions::attach(config, &skel.progs)?;
         let traced = load::attach_calls(&skel, config, &mut notes)?;

@@ -60,6 +60,8 @@ impl Done {
 
 /// Whether the programs at wake-ups are attached.
 pub(super) struct Switches {
+    /// The programs, with the engine's tables.
+    programs: Box<skel::EngineSkel<'static>>,
     budget: Budget,
     /// The length of windows and the mean time from one to the next, ns, whatever the budget says.
     forced: Option<(f64, f64)>,
@@ -88,8 +90,8 @@ pub(super) struct Switches {
 }
 
 impl Switches {
-    /// Attaches the programs. It takes the kernel `around` to call them.
-    pub fn attach(config: &Config, progs: &skel::EngineProgs<'_>, around: Around) -> Result<Switches> {
+    /// Attaches the programs at wake-ups. It takes the kernel `around` to call them.
+    pub fn attach(config: &Config, programs: skel::EngineSkel<'static>, around: Around) -> Result<Switches> {
         let ns = |d: Duration| d.as_nanos() as f64;
         let now = monotonic_ns();
         // Without locks there are still switches.
@@ -98,7 +100,8 @@ impl Switches {
             budget: Budget::new(probes),
             forced: config.switch_windows.map(|[window, period]| (ns(window), ns(period))),
             may_thin: probes != Probes::All && load::scheduler_times_waits(config),
-            links: load::attach_wakes(progs)?,
+            links: load::attach_wakes(&programs.progs)?,
+            programs: Box::new(programs),
             around,
             turned: now,
             next: u64::MAX,
@@ -139,12 +142,7 @@ impl Switches {
     ///
     /// # Errors
     /// The programs cannot be attached again.
-    fn turn(
-        &mut self,
-        progs: &skel::EngineProgs<'_>,
-        bss: &mut skel::types::bss,
-        done: &dyn Fn() -> Done,
-    ) -> Result<()> {
+    fn turn(&mut self, bss: &mut skel::types::bss, done: &dyn Fn() -> Done) -> Result<()> {
         let now = monotonic_ns();
         if now < self.next {
             return Ok(());
@@ -152,7 +150,7 @@ impl Switches {
         if !self.on() {
             // Between windows the cost of a full switch cannot be seen.
             self.looked = (now, done());
-            self.open(progs, bss)?;
+            self.open(bss)?;
             self.next = monotonic_ns() + self.lengths().0 as u64;
             return Ok(());
         }
@@ -205,8 +203,8 @@ impl Switches {
         share
     }
 
-    fn open(&mut self, progs: &skel::EngineProgs<'_>, bss: &mut skel::types::bss) -> Result<()> {
-        let links = load::attach_wakes(progs)?;
+    fn open(&mut self, bss: &mut skel::types::bss) -> Result<()> {
+        let links = load::attach_wakes(&self.programs.progs)?;
         self.turn_to(monotonic_ns());
         bss.wakes_off = 0;
         self.links = links;
@@ -276,9 +274,8 @@ impl Engine {
     /// Opens or closes a window in which wake-ups are traced, where following all switches would take too much.
     pub fn trace_switches(&mut self) {
         let Engine { skel, tables, online, switches, notes, .. } = self;
-        let skel = &mut **skel;
         let Some(bss) = skel.maps.bss_data.as_deref_mut() else { return };
-        if let Err(e) = switches.turn(&skel.progs, bss, &|| Done::now(&tables.slots, online.cpus.len())) {
+        if let Err(e) = switches.turn(bss, &|| Done::now(&tables.slots, online.cpus.len())) {
             switches.next = u64::MAX;
             notes.push(format!("wake-ups were not traced to the end: {e}"));
         }

@@ -37,7 +37,7 @@ pub struct Types {
 pub struct Opened<S> {
     skel: S,
     /// Read when the object is loaded.
-    _types: Option<File>,
+    types: Option<File>,
 }
 
 impl Types {
@@ -86,15 +86,14 @@ impl Types {
         // The needed types are known only after opening, but libbpf takes their path before.
         let file = memfd_create("types", MemfdFlags::CLOEXEC).ok().map(File::from);
         if let Some(file) = &file {
-            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-            builder.object_builder_mut().btf_custom_path(path)?;
+            builder.object_builder_mut().btf_custom_path(path_of(file))?;
         }
         let skel = builder.open(storage)?;
         if let Some(mut file) = file.as_ref() {
             let part = self.types.part_for(own_types(skel.open_object()));
             file.write_all(&part.map_err(|what| io::Error::new(io::ErrorKind::InvalidData, what))?)?;
         }
-        Ok(Opened { skel, _types: file })
+        Ok(Opened { skel, types: file })
     }
 }
 
@@ -103,6 +102,68 @@ impl<'o, S: OpenSkel<'o>> Opened<S> {
     pub fn load(self) -> libbpf_rs::Result<S::Output> {
         self.skel.load()
     }
+
+    /// Makes the object's tables before its programs are loaded, for others of the same object.
+    pub fn make_tables(&mut self) -> libbpf_rs::Result<Made> {
+        let types = self.types.as_ref().map(File::try_clone).transpose()?;
+        let object = self.skel.open_object_mut().as_libbpf_object().as_ptr();
+        // SAFETY: the object is open, and nobody else uses it meanwhile.
+        let made = unsafe { libbpf_sys::bpf_object__prepare(object) };
+        if made != 0 {
+            return Err(libbpf_rs::Error::from_raw_os_error(-made));
+        }
+        // SAFETY: its maps live as long as the object.
+        let tables = maps(object).map(|map| unsafe { libbpf_sys::bpf_map__fd(map) }).collect();
+        Ok(Made { types, tables })
+    }
+}
+
+/// The tables of an object that has not been loaded, by which the same object is opened once more: the kernel then looks at
+/// the programs of both at the same time. Those tables must live until the other object has been loaded.
+pub struct Made {
+    types: Option<File>,
+    /// Descriptors, in the object's order; negative where one was not made.
+    tables: Vec<i32>,
+}
+
+impl Made {
+    /// Opens the object once more. None of its programs is to be loaded yet.
+    pub fn open<'o, B: SkelBuilder<'o>>(
+        self,
+        mut builder: B,
+        storage: &'o mut MaybeUninit<OpenObject>,
+    ) -> libbpf_rs::Result<Opened<B::Output>> {
+        if let Some(file) = &self.types {
+            builder.object_builder_mut().btf_custom_path(path_of(file))?;
+        }
+        let mut skel = builder.open(storage)?;
+        let object = skel.open_object_mut();
+        for (map, fd) in maps(object.as_libbpf_object().as_ptr()).zip(self.tables) {
+            // SAFETY: a map of an object that is open, and a descriptor of a table of the same kind.
+            let reused = if fd < 0 { 0 } else { unsafe { libbpf_sys::bpf_map__reuse_fd(map, fd) } };
+            if reused != 0 {
+                return Err(libbpf_rs::Error::from_raw_os_error(-reused));
+            }
+        }
+        for mut program in object.progs_mut() {
+            program.set_autoload(false);
+        }
+        Ok(Opened { skel, types: self.types })
+    }
+}
+
+/// The maps of an object, in its order.
+fn maps(object: *mut libbpf_sys::bpf_object) -> impl Iterator<Item = *mut libbpf_sys::bpf_map> {
+    // SAFETY: the object is alive while its maps are asked for.
+    let next =
+        move |map: *const libbpf_sys::bpf_map| unsafe { libbpf_sys::bpf_object__next_map(object, map) };
+    std::iter::successors(Some(next(std::ptr::null())), move |map| Some(next(*map)))
+        .take_while(|map| !map.is_null())
+}
+
+/// By which libbpf opens it.
+fn path_of(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 impl<S> Deref for Opened<S> {

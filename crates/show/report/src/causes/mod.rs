@@ -16,7 +16,7 @@ use names::Names;
 pub use when::When;
 
 /// The entries that ncpu brings.
-const OWN: [&str; 17] = [
+const OWN: [&str; 18] = [
     include_str!("locks.toml"),
     include_str!("user-code.toml"),
     include_str!("call-patterns.toml"),
@@ -26,6 +26,7 @@ const OWN: [&str; 17] = [
     include_str!("limits-and-waits.toml"),
     include_str!("late.toml"),
     include_str!("arithmetic.toml"),
+    include_str!("scripts.toml"),
     include_str!("structures.toml"),
     include_str!("kernel-locks.toml"),
     include_str!("calls.toml"),

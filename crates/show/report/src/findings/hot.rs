@@ -7,8 +7,9 @@ use ncpu_schema::{Layer, SampleClass};
 use super::asleep::{active, keeps_house};
 use super::inlined::Inlined;
 use super::names::short;
-use super::places::{Most, Place, begins, is_library, is_line};
+use super::places::{Most, Place, begins, is_library, is_line, is_own_line};
 use super::runtime::compiles;
+use super::scripts;
 use super::system_calls::call_in;
 use super::view::{Sampled, View};
 use crate::onion::evidence::collectors::collector;
@@ -57,14 +58,16 @@ pub(super) fn passes(f: &str) -> bool {
     begins(f) || f.starts_with('[') || f == "main" || PASSES.iter().any(|start| f.starts_with(start))
 }
 
-/// The functions of a stack that say where it is, outermost first: of a script its lines, and the function in C that the innermost one
-/// calls.
+/// The functions of a stack that say where it is, outermost first: of a script its lines, the function that the innermost one calls,
+/// and the innermost function.
 fn frames<'a>(user: &[&'a str]) -> Vec<&'a str> {
     let script = user.iter().any(|f| is_line(f) && !begins(f));
-    let leaf = user.first().copied();
+    let called = scripts::called(user);
     let mut out: Vec<&str> = Vec::new();
-    for &frame in user.iter().rev() {
-        let kept = !passes(frame) && (!script || is_line(frame) || leaf == Some(frame));
+    for (at, &frame) in user.iter().enumerate().rev() {
+        // Of Node's own functions, that which a line calls: they call each other in many ways.
+        let of_node = scripts::is_of_node(frame) && out.last().is_some_and(|outer| is_line(outer));
+        let kept = of_node || !passes(frame) && (!script || is_line(frame) || at == 0 || called == Some(at));
         // A recursion says no more than one call.
         if kept && out.last() != Some(&frame) {
             out.push(frame);
@@ -118,9 +121,13 @@ pub(super) fn hot(view: &View<'_>) -> Option<(String, f64)> {
         .into_iter()
         .filter(|(_, seconds)| *seconds >= CALLED * all)
         .take(CALLEES)
-        .map(|(f, seconds)| format!("{} {:.0} %", short(&f), 100.0 * seconds / all))
+        .map(|(f, seconds)| {
+            let name = if is_own_line(&f, None) { short(&f) } else { scripts::spoken(&f) };
+            format!("{name} {:.0} %", 100.0 * seconds / all)
+        })
         .collect();
-    let last = chain.last().cloned();
+    // What a script calls is no code of its author's.
+    let last = chain.last().filter(|_| scripts::shown(&chain).is_none()).cloned();
     let inner = last.as_deref().and_then(|last| own_inside(view, last));
     chain.extend(inner);
     let Some(mut words) = shown(&chain) else { return unnamed(view, all) };
@@ -188,6 +195,15 @@ fn unnamed(view: &View<'_>, all: f64) -> Option<(String, f64)> {
 /// The innermost functions of a chain. Where these are a library's, the program's own that calls it, what it calls there, and the
 /// innermost.
 fn shown(chain: &[String]) -> Option<String> {
+    if let Some(words) = scripts::shown(chain) {
+        return Some(words);
+    }
+    // The functions by which an interpreter runs any script say nothing.
+    let said: Vec<String> = chain.iter().filter(|f| !scripts::runs_scripts(f)).cloned().collect();
+    let chain = match said.is_empty() {
+        true if !chain.is_empty() => return Some("an interpreter's code without names".into()),
+        _ => &said[..],
+    };
     let own = chain.iter().rposition(|f| !is_library(f));
     let names = |of: &[String]| of.iter().map(|f| short(f)).collect::<Vec<_>>().join(" → ");
     let last = chain.len().checked_sub(1)?;
@@ -276,6 +292,17 @@ mod tests {
             "main",
         ];
         assert_eq!(frames(&python), ["<module> (a.py:1)", "total (a.py:3)", "list_contains"]);
+        let sort =
+            ["unsafe_long_compare", "list_sort_impl", "list_sort", "add (a.py:3)", "<module> (a.py:1)"];
+        assert_eq!(frames(&sort), ["<module> (a.py:1)", "add (a.py:3)", "list_sort", "unsafe_long_compare"]);
+        let inspects = [
+            "formatRaw (node:internal/util/inspect)",
+            "formatValue (node:internal/util/inspect)",
+            "step (a.js:7)",
+            "<module> (a.js:1)",
+            "load (node:internal/modules/cjs/loader)",
+        ];
+        assert_eq!(frames(&inspects), ["<module> (a.js:1)", "step (a.js:7)", inspects[1]]);
         let go = [
             "runtime.tracebackPCs",
             "runtime.systemstack.abi0",

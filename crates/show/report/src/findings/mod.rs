@@ -48,6 +48,7 @@ mod retries;
 mod runtime;
 mod safepoints;
 mod scans;
+mod scripts;
 mod serial;
 mod shared_lines;
 mod short_lived;

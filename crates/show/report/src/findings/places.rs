@@ -2,6 +2,7 @@
 
 use super::libraries::{c_name, is_allocator, is_lock_function};
 use super::names::short;
+use super::scripts::runs_scripts;
 use super::view::Sampled;
 
 /// The frame around a method of Java that HotSpot's interpreter runs.
@@ -13,15 +14,21 @@ const SHOWN: usize = 3;
 /// Whether a frame is a line of a script.
 pub(super) fn is_line(frame: &str) -> bool {
     frame.ends_with(')')
-        && frame
-            .rsplit_once(" (")
-            .is_some_and(|(_, at)| at.contains(':') && at.contains('.') || at.starts_with("[eval]:"))
+        && frame.rsplit_once(" (").is_some_and(|(_, at)| {
+            at.contains(':') && at.contains('.')
+                || ["[eval]:", "<frozen "].iter().any(|of| at.starts_with(of))
+        })
 }
 
 /// The function and the file of a line of a script.
 fn name_and_file(line: &str) -> Option<(&str, &str)> {
     let (name, at) = line.rsplit_once(" (")?;
     Some((name, at.split(':').next()?))
+}
+
+/// Whether a frame is a line of a script, and not of its language's library; `inner` is the function that it calls.
+pub(super) fn is_own_line(frame: &str, inner: Option<&str>) -> bool {
+    is_line(frame) && !begins(frame) && !is_library(frame) && !is_front(frame, inner)
 }
 
 /// Whether a function only begins threads and programs.
@@ -61,7 +68,7 @@ pub(super) fn begins(frame: &str) -> bool {
 
 /// Whether a function is of a language's own library or runtime, by its name.
 pub(super) fn is_library(frame: &str) -> bool {
-    const PYTHON: [&str; 56] = [
+    const PYTHON: [&str; 100] = [
         "typing.py",
         "inspect.py",
         "linecache.py",
@@ -118,6 +125,50 @@ pub(super) fn is_library(frame: &str) -> bool {
         "runners.py",
         "weakref.py",
         "uuid.py",
+        "gzip.py",
+        "_compression.py",
+        "bz2.py",
+        "lzma.py",
+        "zipfile.py",
+        "tarfile.py",
+        "csv.py",
+        "decimal.py",
+        "_pydatetime.py",
+        "bisect.py",
+        "heapq.py",
+        "base64.py",
+        "hashlib.py",
+        "hmac.py",
+        "secrets.py",
+        "tempfile.py",
+        "pickle.py",
+        "_compat_pickle.py",
+        "pprint.py",
+        "reprlib.py",
+        "locale.py",
+        "gettext.py",
+        "calendar.py",
+        "argparse.py",
+        "platform.py",
+        "stringprep.py",
+        "codecs.py",
+        "struct.py",
+        "ElementTree.py",
+        "dbapi2.py",
+        "optparse.py",
+        "cProfile.py",
+        "mimetypes.py",
+        "netrc.py",
+        "imaplib.py",
+        "smtplib.py",
+        "ftplib.py",
+        "filecmp.py",
+        "fileinput.py",
+        "plistlib.py",
+        "quopri.py",
+        "zoneinfo.py",
+        "_zoneinfo.py",
+        "_tzpath.py",
     ];
     const STARTS: [&str; 23] = [
         "std::",
@@ -394,7 +445,7 @@ impl Place {
             inside = frames[native..].iter().copied().skip_while(|frame| is_between(frame, call)).collect();
             // Code that a runtime has compiled has no name here, and what called it is not the place.
             let unnamed = inside.first().is_some_and(|frame| *frame == "[anon]");
-            inside.retain(|frame| !unnamed && !begins(frame));
+            inside.retain(|frame| !unnamed && !begins(frame) && !runs_scripts(frame));
         }
         // The virtual machine's own code between methods.
         const JAVAS: [&str; 3] = [INTERPRETER, "[StubRoutines", "JavaCalls::"];
@@ -568,6 +619,13 @@ mod tests {
             "is_valid (a.py:4) ← worker (a.py:6)"
         );
         assert_eq!(place(&["[unknown libc.so.6]"], "read"), "");
+        let resolves = [
+            "_joinrealpath (<frozen posixpath>:421)",
+            "realpath (<frozen posixpath>:412)",
+            "locate (a.py:3)",
+        ];
+        assert_eq!(place(&resolves, ""), "locate (a.py:3)");
+        assert_eq!(place(&["rb_vm_exec", "rb_funcallv", "ruby_run_node", "main"], ""), "main");
         for (frames, call, is) in [
             (
                 &["internal/runtime/syscall/linux.Syscall6", "syscall.write", "os.(*File).Write", "main.log"]

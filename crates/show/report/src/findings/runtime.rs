@@ -34,6 +34,9 @@ const SPARED: f64 = 0.3;
 const PARTICULAR: u8 = 53;
 const KNOWN_PARTICULAR: f64 = 0.15;
 
+/// The entry of whole libraries that programs had better call less.
+const ANY_LIBRARY: &str = "functions-of-libraries";
+
 /// The part of capacity from which compiling stands out: V8 starts sooner, with more than one compiler.
 const COMPILING: f64 = 0.1;
 const COMPILING_V8: f64 = 0.15;
@@ -686,7 +689,9 @@ fn functions(view: &View<'_>, when: When, looks: Looks) -> Vec<Claim> {
         entries.retain(|&entry| {
             let outermost = known.iter().rposition(|of| *of == Some(entry)).map_or(0, |at| at + 1);
             let callers = looks(sample)[outermost..].iter().zip(&known[outermost..]);
-            !callers.take_while(|(frame, _)| is_cxx_library(frame)).any(|(_, of)| of.is_some())
+            // That the library is called at all says less than a function of it that another entry names.
+            let hides = |of: &Option<&str>| of.is_some_and(|of| of == entry || of != ANY_LIBRARY);
+            !callers.take_while(|(frame, _)| is_cxx_library(frame)).any(|(_, of)| hides(of))
         });
         entries.sort_unstable();
         entries.dedup();

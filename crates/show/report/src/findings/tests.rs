@@ -763,6 +763,33 @@ fn what_most_of_the_work_is_in_is_the_longest_chain_of_calls_with_most_of_it() {
 }
 
 #[test]
+fn what_a_line_of_a_script_calls_is_named_with_the_line() {
+    let of =
+        |parts: &[(&str, &str, f64)]| Findings::of(&recording(0.0, stacks(parts))).unwrap().hot.unwrap().0;
+    let python = "stamps;main;<module> (a.py:1);add (a.py:7);list_sort;list_sort_impl";
+    let (merges, compares) = (format!("{python};merge_at"), format!("{python};unsafe_long_compare"));
+    assert_eq!(
+        of(&[
+            ("user", &merges, 500.0),
+            ("user", &compares, 900.0),
+            ("user", "stamps;main;<module> (a.py:1)", 200.0)
+        ]),
+        "list.sort, called by add (a.py:7) ← <module> (a.py:1) (unsafe_long_compare 56 %, merge_at 31 %)"
+    );
+    let php = "stamps;php_execute_script;execute_ex;php_implode";
+    assert_eq!(of(&[("user", php, 1600.0)]), "php_implode", "not what runs any script");
+}
+
+#[test]
+fn a_general_entry_does_not_hide_a_particular_one_that_it_calls() {
+    let call = "stamps;main;price (a.js:5);v8::internal::Intl::NumberToLocaleString(v8::internal::Isolate*)";
+    let make = format!("{call};v8::internal::JSNumberFormat::New(v8::internal::Isolate*)");
+    let found =
+        Findings::of(&recording(0.0, stacks(&[("user", &make, 900.0), ("user", call, 700.0)]))).unwrap();
+    assert_eq!(found.list[0].id, "formatters-made");
+}
+
+#[test]
 fn a_device_holds_up_who_waits_for_it_a_third_of_the_time() {
     // Other programs have most of the CPUs; the program's threads ran or stood for a CPU for `active` seconds.
     let of = |active: Option<f64>| {

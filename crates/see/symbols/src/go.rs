@@ -141,6 +141,14 @@ impl Go {
         Some(Found { name, inlined: inlined.into() })
     }
 
+    /// Bytes of the stack that the function at an address has taken there: its return address lies behind them.
+    pub fn frame(&self, address: u64) -> Option<u32> {
+        let (function, place) = self.function(address)?;
+        let table = self.u32_at(&self.index, function + 16).filter(|table| *table != 0)?;
+        let mut left = MAX_STEPS;
+        u32::try_from(self.value(table, place, &mut left)?).ok()
+    }
+
     /// The source file and line of an address: of inlined code its own.
     pub fn line(&self, address: u64) -> Option<(String, u32)> {
         let (function, place) = self.function(address)?;
@@ -656,6 +664,23 @@ func main() {
                 assert_eq!(output.split('[').next().unwrap(), plain, "{program:?}: {at:#x}");
             }
             assert!(inlined > 100 && same > 900, "{inlined} and {same} of {}", places.len());
+        }
+    }
+
+    #[test]
+    fn the_stack_that_a_function_has_taken_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(programs) = built(dir.path()) else { return eprintln!("skipped: no go") };
+        for program in &programs {
+            let source = Source::open(program).unwrap();
+            let go = Go::read(&source).unwrap();
+            let found = go_functions(&source, &["runtime.memmove", "runtime.semacquire1"]);
+            let [copies, waits] = [0, 1].map(|which| found[which].clone().expect("it is there"));
+            // Copies keep no frame; others take theirs after the first instructions.
+            assert!(copies.clone().take(16).all(|at| go.frame(at) == Some(0)), "{program:?}");
+            assert_eq!(go.frame(waits.start), Some(0));
+            assert!(waits.clone().filter_map(|at| go.frame(at)).max() > Some(8), "{program:?}");
+            assert_eq!(go.frame(go.text - 1), None);
         }
     }
 

@@ -19,6 +19,7 @@ use crate::jit::Generated;
 use crate::maps::ProcMaps;
 use crate::recent::Recent;
 use crate::table::{Table, TooMany, What};
+use crate::unwind::Copied;
 
 mod code;
 mod copy;
@@ -273,6 +274,22 @@ impl User {
             });
         }
         None
+    }
+
+    /// The caller of a thread in a function of Go, and the word of the copied stack with it. Of functions that keep no frame pointer, as
+    /// those that copy and compare memory, frame pointers say their caller's caller.
+    pub fn gos_caller(&mut self, maps: &ProcMaps, tgid: u32, copy: &Copied) -> Option<(usize, u64)> {
+        let [ip, ..] = copy.regs;
+        let (file, offset) = maps.find(tgid, ip).filter(|_| cfg!(target_arch = "x86_64"))?;
+        let program = self.program(maps, file)?;
+        let address = program.segments.address(offset)?;
+        program.go.as_ref()?;
+        let whose = program.source(maps, file).filter(File::may_read)?;
+        let size = whose.parsed(|_| program.go.as_ref().and_then(|go| go.frame(address)))?;
+        let word = size as usize / 8;
+        let caller = *copy.words.get(word).filter(|_| size % 8 == 0)?;
+        let of = maps.find(tgid, caller.checked_sub(1)?)?.0;
+        (of == file).then_some((word, caller))
     }
 
     /// The source line of `addr`: of Go's programs from the table that they carry, else from debug information (`dwarf`), whose first

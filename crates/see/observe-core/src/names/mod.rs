@@ -435,6 +435,7 @@ impl Symbols {
                 stack.user = unwound.frames;
                 codes = self.codes_in_copy(stack, &unwound.words, copy);
             }
+            marks.extend(self.add_gos_caller(stack, copy));
             whole = whole || self.begins(stack);
         }
         let codes = match &codes {
@@ -450,6 +451,17 @@ impl Symbols {
             self.scripts.splice(&self.maps, stack, (&names, whole), codes, &mut self.functions);
         }
         (Unwinds { stacks, whole: whole.into() }, marks)
+    }
+
+    /// Adds the caller of a function of Go that keeps no frame pointer; returns the word that it was read from.
+    fn add_gos_caller(&mut self, stack: &mut Stack, copy: &Copied) -> Option<usize> {
+        let innermost = stack.user.first() == Some(&copy.regs[0]);
+        let (word, caller) = self.user.gos_caller(&self.maps, stack.tgid, copy).filter(|_| innermost)?;
+        if stack.user.get(1) != Some(&caller) {
+            stack.user.insert(1, caller);
+            stack.user.truncate(MAX_FRAMES);
+        }
+        Some(word)
     }
 
     /// The functions of frames of JavaScript, and the words of the copy that distinguish them, of a stack unwound from its copy.

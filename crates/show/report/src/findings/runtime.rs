@@ -669,6 +669,21 @@ fn is_page_of_java_heap(sample: &Sampled<'_>) -> bool {
     sample.layer() == Layer::Faults && sample.user.iter().any(|f| f.starts_with("JavaCalls::"))
 }
 
+/// Whether these are turns that Go's runtime gives up itself, as in runtime.GC, which waits until all is swept. The rest of giving up a
+/// turn is on a stack of the runtime's own, without a caller.
+fn yields_of_the_runtime(view: &View<'_>, samples: &[Known<'_>]) -> bool {
+    let (mut of_runtime, mut of_program) = (0.0, 0.0);
+    for &(at, part, _) in samples {
+        let user = &view.samples[at].user;
+        let Some(call) = user.iter().rposition(|f| *f == "runtime.Gosched") else { continue };
+        match user.get(call + 1) {
+            Some(caller) if caller.starts_with("runtime.") => of_runtime += part * view.samples[at].seconds,
+            _ => of_program += part * view.samples[at].seconds,
+        }
+    }
+    of_runtime > of_program
+}
+
 /// Functions that entries name, where most of the program's time on CPU is in them.
 fn functions(view: &View<'_>, when: When, looks: Looks) -> Vec<Claim> {
     // A stack that breaks off says nothing of who called, and one of compiled code alone whose names are not known nothing at all.
@@ -711,7 +726,7 @@ fn functions(view: &View<'_>, when: When, looks: Looks) -> Vec<Claim> {
         let known = least_of_process(view, entry);
         // Of the CPUs that other programs left it.
         let left = view.capacity() - view.seconds(Layer::Others);
-        if seconds < known * all || seconds < 0.05 * left {
+        if seconds < known * all || seconds < 0.05 * left || yields_of_the_runtime(view, &samples) {
             continue;
         }
         let (mut functions, mut lines, mut processes) = (Most::default(), Most::default(), Most::default());

@@ -8,7 +8,7 @@ use super::claim::{Claim, Kind, Source};
 use super::libraries::begins_thread;
 use super::names::short;
 use super::places::{Most, Place, begins};
-use super::view::{View, on_cpu};
+use super::view::{Sampled, View, on_cpu};
 use super::waiting::group;
 use crate::causes::When;
 use crate::locks::is_held_lock;
@@ -101,8 +101,14 @@ fn differ(view: &View<'_>, process: &str, name: &str) -> bool {
         roots.add(root.copied().unwrap_or(""), sample.seconds);
     }
     let elsewhere = roots.total() - roots.largest().map_or(0.0, |(_, seconds)| seconds);
-    roots.total() > 0.0 && elsewhere >= ELSEWHERE * roots.total()
-        || roots.largest().is_some_and(|(root, _)| root.starts_with("runtime."))
+    roots.total() > 0.0 && elsewhere >= ELSEWHERE * roots.total() || runs_goroutines(&view.samples, process)
+}
+
+/// Whether a process is a program of Go.
+fn runs_goroutines(samples: &[Sampled<'_>], process: &str) -> bool {
+    let of_go =
+        |f: &&str| ["runtime.goexit", "runtime.mcall", "runtime.mstart"].iter().any(|r| f.starts_with(r));
+    samples.iter().any(|s| s.process == process && s.user.iter().any(|f| of_go(f)))
 }
 
 /// Thread-seconds for which threads wait, for no lock, until this thread wakes them, and where most of it is.
@@ -122,4 +128,30 @@ fn awaited(view: &View<'_>, process: &str, tid: u64) -> Option<(f64, String)> {
         sum += block;
     }
     Some((sum, places.top()?.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use ncpu_schema::SampleClass;
+
+    use super::{Sampled, runs_goroutines};
+
+    #[test]
+    fn threads_of_go_are_no_workers() {
+        let sample = |process, user: &[&'static str]| Sampled {
+            class: SampleClass::User,
+            process,
+            thread: process,
+            user: user.to_vec(),
+            kernel: Vec::new(),
+            samples: 1,
+            seconds: 0.01,
+            lock: None,
+        };
+        let samples = [
+            sample("hits", &["main.count", "main.main.func1", "runtime.goexit.abi0"]),
+            sample("shards", &["score", "worker", "start_thread"]),
+        ];
+        assert!(runs_goroutines(&samples, "hits") && !runs_goroutines(&samples, "shards"));
+    }
 }

@@ -264,6 +264,19 @@ fn instructions(rows: &[([&str; 5], f64)]) -> Table {
 }
 
 #[test]
+fn turns_that_gos_runtime_gives_up_are_not_the_programs() {
+    let first = |call: &str| {
+        let caller: String =
+            format!("stamps;runtime.goexit.abi0;main.wait;{call}runtime.Gosched;runtime.mcall");
+        let rest = "stamps;runtime.mcall;runtime.gosched_m;runtime.goschedImpl;runtime.schedule";
+        let tables = stacks(&[("user", &caller, 60.0), ("user", rest, 740.0)]);
+        Findings::of(&recording(0.0, tables)).unwrap().list.into_iter().map(|f| f.id).next()
+    };
+    assert_eq!(first("").as_deref(), Some("goroutines-yield"));
+    assert_eq!(first("runtime.GC;"), None);
+}
+
+#[test]
 fn an_instruction_that_copies_is_a_copy_of_its_function() {
     let first = |text: &str| {
         let tables = stacks(&[("user", "stamps;main;main.volume", 800.0)]);

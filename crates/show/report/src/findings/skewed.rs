@@ -106,9 +106,9 @@ fn differ(view: &View<'_>, process: &str, name: &str) -> bool {
 
 /// Whether a process is a program of Go.
 fn runs_goroutines(samples: &[Sampled<'_>], process: &str) -> bool {
-    let of_go =
-        |f: &&str| ["runtime.goexit", "runtime.mcall", "runtime.mstart"].iter().any(|r| f.starts_with(r));
-    samples.iter().any(|s| s.process == process && s.user.iter().any(|f| of_go(f)))
+    const OWN: [&str; 3] = ["runtime.goexit", "runtime.mcall", "runtime.mstart"];
+    let mut frames = samples.iter().filter(|s| s.process == process).flat_map(|s| &s.user);
+    frames.any(|frame| OWN.iter().any(|own| frame.starts_with(own)))
 }
 
 /// Thread-seconds for which threads wait, for no lock, until this thread wakes them, and where most of it is.

@@ -82,12 +82,19 @@ const POOLS: [Pool; 4] = [
     },
     Pool {
         name: "Java's ThreadPoolExecutor",
-        worker: |_, user| user.contains(&"java.util.concurrent.ThreadPoolExecutor.runWorker"),
+        worker: |_, user| runs_tasks_of_java(user),
         idle: "java.util.concurrent.ThreadPoolExecutor.getTask",
         setting: None,
         size: Size::ByTime { turns: false },
     },
 ];
+
+/// Whether a stack is of a thread of a program's ThreadPoolExecutor. Java's own has a thread for each process that was started, which
+/// waits for its end.
+fn runs_tasks_of_java(user: &[&str]) -> bool {
+    user.contains(&"java.util.concurrent.ThreadPoolExecutor.runWorker")
+        && !user.iter().any(|f| f.starts_with("java.lang.ProcessHandleImpl"))
+}
 
 /// A setting, and the beginnings of names of functions and threads that show that a process heeds it.
 const HEEDED: [(&str, &[&str]); 7] = [
@@ -323,7 +330,22 @@ fn bounded(view: &View<'_>) -> Option<Claim> {
 
 #[cfg(test)]
 mod tests {
-    use super::heeds_by;
+    use super::{heeds_by, runs_tasks_of_java};
+
+    #[test]
+    fn threads_that_wait_for_processes_are_no_pool() {
+        const RUNS: &str = "java.util.concurrent.ThreadPoolExecutor.runWorker";
+        let reaper = [
+            "wait4",
+            "java.lang.ProcessHandleImpl.waitForProcessExit0",
+            "java.lang.ProcessHandleImpl$1.run",
+            RUNS,
+        ];
+        assert!(!runs_tasks_of_java(&reaper));
+        assert!(
+            runs_tasks_of_java(&["recv", "App.fetch", RUNS]) && !runs_tasks_of_java(&["recv", "App.fetch"])
+        );
+    }
 
     #[test]
     fn a_setting_is_heeded_where_a_library_has_the_name_and_not_a_part_of_a_name() {

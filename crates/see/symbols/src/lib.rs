@@ -17,6 +17,7 @@ mod hotspot;
 mod jit;
 mod kernel;
 mod maps;
+mod methods;
 mod patterns;
 mod postgres;
 mod python;

@@ -9,6 +9,7 @@ use object::{Endian, Endianness};
 
 use crate::demangle::demangle;
 use crate::elf::{ENTRY, MAX_ENTRIES, MAX_NAME, SymbolSection, for_entries, string, symbol_sections};
+use crate::methods::methods;
 
 /// The most bytes of a file's symbols.
 pub(crate) const MAX_BYTES: usize = 12 << 20;
@@ -31,6 +32,10 @@ pub(crate) struct Table {
     /// All names, if they are few.
     all_names: Option<Box<[u8]>>,
     symbols: Box<[Symbol]>,
+    /// They are those for the dynamic linker.
+    dynamic: bool,
+    /// From which place in the names on one is of a table of methods.
+    methods: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,10 +63,35 @@ impl Table {
             let Some(symbols) = section.symbols(file, endian, what)? else { return Ok(None) };
             if !symbols.is_empty() {
                 let all_names = small(file, &section.names);
-                return Ok(Some(Table { file: file.clone(), names: section.names, all_names, symbols }));
+                let (names, dynamic) = (section.names, section.dynamic);
+                let methods = u32::MAX;
+                return Ok(Some(Table { file: file.clone(), names, all_names, symbols, dynamic, methods }));
             }
         }
         Ok(None)
+    }
+
+    /// With functions that only an interpreter's tables of methods name: they are shown as `array_merge()`.
+    pub fn with_methods(mut self) -> Table {
+        let end = self.names.end - self.names.start;
+        if !self.dynamic || end > u64::from(u32::MAX) {
+            return self;
+        }
+        let mut added = Vec::new();
+        for method in methods(&self.file) {
+            let name = method.name.checked_sub(self.names.start).and_then(|at| u32::try_from(at).ok());
+            if let Some(name) = name.filter(|at| u64::from(*at) >= end && self.find(method.start).is_none()) {
+                added.push(Symbol { start: method.start, size: method.size, name });
+            }
+        }
+        if !added.is_empty() && (self.symbols.len() + added.len()) * size_of::<Symbol>() <= MAX_BYTES {
+            self.methods = end as u32;
+            self.names.end = self.file.size();
+            added.extend(&self.symbols);
+            added.sort_unstable_by_key(|symbol| symbol.start);
+            self.symbols = added.into();
+        }
+        self
     }
 
     /// Size in memory, in bytes.
@@ -89,6 +119,9 @@ impl Table {
     pub fn lookup(&self, address: u64) -> Option<(String, u64)> {
         let symbol = self.find(address)?;
         let name = self.name(symbol.name)?;
+        if symbol.name >= self.methods {
+            return Some((name + "()", address - symbol.start));
+        }
         Some((demangle(&name).unwrap_or(name), address - symbol.start))
     }
 
@@ -100,11 +133,11 @@ impl Table {
 
     fn name(&self, at: u32) -> Option<String> {
         let bytes = match &self.all_names {
-            Some(names) => {
+            Some(names) if at < self.methods => {
                 let name = names.get(at as usize..)?.split(|&byte| byte == 0).next()?;
                 name[..name.len().min(MAX_NAME)].to_vec()
             }
-            None => string(&self.file, &self.names, at)?,
+            _ => string(&self.file, &self.names, at)?,
         };
         String::from_utf8(bytes).ok().filter(|name| !name.is_empty())
     }

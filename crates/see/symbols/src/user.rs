@@ -17,6 +17,7 @@ use crate::elf::Segments;
 use crate::go::Go;
 use crate::jit::Generated;
 use crate::maps::ProcMaps;
+use crate::methods::has_tables;
 use crate::recent::Recent;
 use crate::table::{Table, TooMany, What};
 use crate::unwind::Copied;
@@ -365,7 +366,12 @@ impl User {
             if source.as_ref().is_some_and(|source| !source.may_read()) {
                 return Err(Later);
             }
-            let table = source.map_or(Ok(None), |source| source.parsed(|source| Table::read(source, what)));
+            let with_methods = what == What::Functions && has_tables(&maps.file(file).label);
+            let read = |source: &File| {
+                let table = Table::read(source, what)?;
+                Ok(if with_methods { table.map(Table::with_methods) } else { table })
+            };
+            let table = source.map_or(Ok(None), |source| source.parsed(read));
             match table {
                 Ok(Some(table)) => {
                     self.kept += 1;

@@ -201,7 +201,7 @@ fn shown(chain: &[String]) -> Option<String> {
     // The functions by which an interpreter runs any script say nothing.
     let said: Vec<String> = chain.iter().filter(|f| !scripts::runs_scripts(f)).cloned().collect();
     let chain = match said.is_empty() {
-        true if !chain.is_empty() => return Some("an interpreter's code without names".into()),
+        true if !chain.is_empty() => return Some("the interpreter".into()),
         _ => &said[..],
     };
     let own = chain.iter().rposition(|f| !is_library(f));

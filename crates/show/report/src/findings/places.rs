@@ -68,7 +68,12 @@ pub(super) fn begins(frame: &str) -> bool {
 
 /// Whether a function is of a language's own library or runtime, by its name.
 pub(super) fn is_library(frame: &str) -> bool {
-    const PYTHON: [&str; 100] = [
+    const PYTHON: [&str; 105] = [
+        "popen_fork.py",
+        "popen_spawn_posix.py",
+        "popen_forkserver.py",
+        "reduction.py",
+        "resource_tracker.py",
         "typing.py",
         "inspect.py",
         "linecache.py",
@@ -625,6 +630,8 @@ mod tests {
             "locate (a.py:3)",
         ];
         assert_eq!(place(&resolves, ""), "locate (a.py:3)");
+        let worker = ["worker (pool.py:97)", "Popen._launch (popen_fork.py:62)", "<module> (a.py:1)"];
+        assert_eq!(place(&worker, ""), "<module> (a.py:1)", "a fork has its parent's lines");
         assert_eq!(place(&["rb_vm_exec", "rb_funcallv", "ruby_run_node", "main"], ""), "main");
         for (frames, call, is) in [
             (

@@ -791,6 +791,11 @@ fn what_a_line_of_a_script_calls_is_named_with_the_line() {
     );
     let php = "stamps;php_execute_script;execute_ex;php_implode";
     assert_eq!(of(&[("user", php, 1600.0)]), "php_implode", "not what runs any script");
+    let other = "stamps;php_execute_script;execute_ex;array_merge()";
+    assert_eq!(
+        of(&[("user", php, 800.0), ("user", other, 800.0)]),
+        "the interpreter (array_merge 50 %, php_implode 50 %)"
+    );
 }
 
 #[test]

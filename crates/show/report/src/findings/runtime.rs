@@ -397,11 +397,12 @@ fn not_compiled(view: &View<'_>) -> Vec<Claim> {
             interpreted.push(at);
         }
     }
+    // Of the CPUs that other programs left it.
+    let left = view.capacity() - view.seconds(Layer::Others);
     let mut claims = Vec::new();
     for ((process, method), (samples, all)) in of {
         let seconds = view.sample_seconds(&samples);
-        if seconds < NOT_COMPILED * all || seconds < INTERPRETED_FOR || seconds < INTERPRETS * view.capacity()
-        {
+        if seconds < NOT_COMPILED * all || seconds < INTERPRETED_FOR || seconds < INTERPRETS * left {
             continue;
         }
         let mut places = Most::default();

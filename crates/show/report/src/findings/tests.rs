@@ -264,6 +264,24 @@ fn instructions(rows: &[([&str; 5], f64)]) -> Table {
 }
 
 #[test]
+fn a_method_that_is_interpreted_beside_other_programs_is_named() {
+    let first = |others: f64| {
+        let stack = "stamps;start_thread;JavaCalls::call_helper;App.main;[Interpreter];App.decode";
+        let mut tables = stacks(&[("user", stack, 75.0)]);
+        tables.push(table(
+            "threads",
+            &["process", "thread"],
+            &["pid", "tid", "VCX"],
+            &[(&["stamps", "stamps"], &[7.0, 7.0, 1.0]), (&["stamps", "C2 CompilerThre"], &[7.0, 9.0, 1.0])],
+        ));
+        // 1.5 of 20 CPU-seconds.
+        Findings::of(&observed(0.75, others, tables)).unwrap().list.into_iter().map(|f| f.id).next()
+    };
+    assert_eq!(first(8.0).as_deref(), Some("java-method-not-compiled"));
+    assert_eq!(first(0.0), None);
+}
+
+#[test]
 fn turns_that_gos_runtime_gives_up_are_not_the_programs() {
     let first = |call: &str| {
         let caller: String =

@@ -6,6 +6,7 @@ use ncpu_schema::{Layer, SampleClass};
 
 use super::asleep::{active, keeps_house};
 use super::inlined::Inlined;
+use super::libraries::runs_scripts;
 use super::names::short;
 use super::places::{Most, Place, begins, is_library, is_line, is_own_line};
 use super::runtime::compiles;
@@ -199,7 +200,7 @@ fn shown(chain: &[String]) -> Option<String> {
         return Some(words);
     }
     // The functions by which an interpreter runs any script say nothing.
-    let said: Vec<String> = chain.iter().filter(|f| !scripts::runs_scripts(f)).cloned().collect();
+    let said: Vec<String> = chain.iter().filter(|f| !runs_scripts(f)).cloned().collect();
     let chain = match said.is_empty() {
         true if !chain.is_empty() => return Some("the interpreter".into()),
         _ => &said[..],

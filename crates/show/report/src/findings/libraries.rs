@@ -211,6 +211,33 @@ pub(super) fn is_thread_start(frame: &str) -> bool {
     c_name(frame).starts_with("pthread_create") || begins_with(frame, &PATHS)
 }
 
+/// Whether a function is an interpreter's of Ruby, PHP or Perl, by which it runs any script.
+pub(super) fn runs_scripts(frame: &str) -> bool {
+    const STARTS: [&str; 20] = [
+        "ruby_run_node",
+        "ruby_exec",
+        "rb_vm_",
+        "rb_funcall",
+        "rb_yield",
+        "rb_ensure",
+        "rb_protect",
+        "rb_rescue",
+        "rb_iterate",
+        "rb_block_call",
+        "rb_call_super",
+        "php_execute_script",
+        "zend_execute",
+        "zend_call_",
+        "execute_ex",
+        "perl_run",
+        "perl_parse",
+        "Perl_runops",
+        "Perl_call_",
+        "S_run_body",
+    ];
+    STARTS.iter().any(|start| frame.starts_with(start))
+}
+
 /// Whether a function of a library makes a process of this one.
 pub(super) fn makes_process(frame: &str) -> bool {
     const C: [&str; 8] = [
@@ -328,6 +355,16 @@ mod tests {
         for function in own {
             let known = [is_lock_function, is_read_lock, begins_thread, is_java_sleep, keeps_house, waits];
             assert!(!known.iter().any(|of| of(function)), "{function}");
+        }
+    }
+
+    #[test]
+    fn what_runs_any_script_is_known_and_what_scripts_call_is_not() {
+        for frame in ["rb_vm_exec", "execute_ex", "php_execute_script", "Perl_runops_standard"] {
+            assert!(runs_scripts(frame), "{frame}");
+        }
+        for frame in ["rb_str_plus", "php_implode", "Perl_pp_match", "array_merge()"] {
+            assert!(!runs_scripts(frame), "{frame}");
         }
     }
 

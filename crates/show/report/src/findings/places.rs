@@ -1,8 +1,7 @@
 //! Where in the program's code a sample is, as people say it.
 
-use super::libraries::{c_name, is_allocator, is_lock_function};
+use super::libraries::{c_name, is_allocator, is_lock_function, runs_scripts};
 use super::names::short;
-use super::scripts::runs_scripts;
 use super::view::Sampled;
 
 /// The frame around a method of Java that HotSpot's interpreter runs.

@@ -60,33 +60,6 @@ fn hands_on(frame: &str) -> bool {
         || frame == "_Py_Dealloc"
 }
 
-/// Whether a function is an interpreter's of Ruby, PHP or Perl, by which it runs any script.
-pub(super) fn runs_scripts(frame: &str) -> bool {
-    const STARTS: [&str; 20] = [
-        "ruby_run_node",
-        "ruby_exec",
-        "rb_vm_",
-        "rb_funcall",
-        "rb_yield",
-        "rb_ensure",
-        "rb_protect",
-        "rb_rescue",
-        "rb_iterate",
-        "rb_block_call",
-        "rb_call_super",
-        "php_execute_script",
-        "zend_execute",
-        "zend_call_",
-        "execute_ex",
-        "perl_run",
-        "perl_parse",
-        "Perl_runops",
-        "Perl_call_",
-        "S_run_body",
-    ];
-    STARTS.iter().any(|start| frame.starts_with(start))
-}
-
 /// The function that the innermost line of a stack calls, by its place in the stack, innermost first.
 pub(super) fn called(user: &[&str]) -> Option<usize> {
     let line = user.iter().position(|f| is_line(f) && !begins(f) || is_of_node(f))?;

@@ -2,8 +2,11 @@
 
 use std::cell::OnceCell;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+
+use tempfile::TempDir;
 
 use crate::failure::Failure;
 use crate::options::number;
@@ -70,13 +73,9 @@ impl Invocation {
 
 /// Files and directories that invocations work on, as libMicro's script makes them: in /tmp and in /var/tmp
 /// 10 MB of zeroes and two deep directories each, and an empty file. They are made when the first one is
-/// asked for, and go when this is dropped.
-#[derive(Debug)]
-pub struct Files {
-    tmp: PathBuf,
-    usr: PathBuf,
-    made: OnceCell<()>,
-}
+/// asked for, in directories that nobody can have made before, and go when this is dropped.
+#[derive(Debug, Default)]
+pub struct Files(OnceCell<[TempDir; 2]>);
 
 /// Not on the heap, for freeing it would change the heap's thresholds; behind a lock, since data that could be written
 /// to takes no room in the program's file.
@@ -85,61 +84,49 @@ static MEGABYTE: Mutex<[u8; 1 << 20]> = Mutex::new([0; 1 << 20]);
 const DEEP: [&str; 2] = ["0/1/2/3/4/5/6/7/8/9", "1/2/3/4/5/6/7/8/9/0"];
 
 impl Files {
-    /// Names them.
-    ///
-    /// # Errors
-    /// None yet.
-    pub fn make() -> std::io::Result<Files> {
-        let name = format!("ncpu-bench.{}", std::process::id());
-        let [tmp, usr] = ["/tmp", "/var/tmp"].map(|dir| Path::new(dir).join(&name));
-        Ok(Files { tmp, usr, made: OnceCell::new() })
-    }
-
-    fn create(&self) -> Result<(), String> {
-        if self.made.get().is_some() {
-            return Ok(());
-        }
-        // Dropped even if only a part of them comes to be.
-        let _ = self.made.set(());
-        for dir in [&self.tmp, &self.usr] {
-            let told = |e: std::io::Error| format!("{}: {e}", dir.display());
-            for deep in DEEP {
-                std::fs::create_dir_all(dir.join(deep)).map_err(told)?;
+    fn create(&self) -> Result<[&Path; 2], String> {
+        let made = match self.0.get() {
+            Some(made) => made,
+            None => {
+                // Dropped if only a part of them comes to be.
+                let made = [files_below("/tmp")?, files_below("/var/tmp")?];
+                let empty = made[0].path().join("empty");
+                std::fs::write(&empty, "").map_err(|e| format!("{}: {e}", empty.display()))?;
+                self.0.get_or_init(|| made)
             }
-            let mut data = std::fs::File::create(dir.join("data")).map_err(told)?;
-            // As dd writes it: the size of a write decides the size of the pages in the page cache.
-            let zeros = MEGABYTE.lock().unwrap_or_else(PoisonError::into_inner);
-            (0..10).try_for_each(|_| data.write_all(&zeros[..])).map_err(told)?;
-        }
-        std::fs::write(self.tmp.join("empty"), "").map_err(|e| format!("{}: {e}", self.tmp.display()))
+        };
+        Ok(made.each_ref().map(TempDir::path))
     }
 
     fn fill(&self, word: &str) -> Result<String, String> {
-        let path = match word {
-            "{tmp}" => self.tmp.join("data"),
-            "{usr}" => self.usr.join("data"),
-            "{empty}" => self.tmp.join("empty"),
-            "{tmpdir1}" => self.tmp.join(DEEP[0]),
-            "{tmpdir2}" => self.tmp.join(DEEP[1]),
-            "{usrdir1}" => self.usr.join(DEEP[0]),
-            "{usrdir2}" => self.usr.join(DEEP[1]),
+        let (at, name) = match word {
+            "{tmp}" => (0, "data"),
+            "{usr}" => (1, "data"),
+            "{empty}" => (0, "empty"),
+            "{tmpdir1}" => (0, DEEP[0]),
+            "{tmpdir2}" => (0, DEEP[1]),
+            "{usrdir1}" => (1, DEEP[0]),
+            "{usrdir2}" => (1, DEEP[1]),
             _ => return Ok(word.into()),
         };
-        self.create()?;
-        Ok(path.to_string_lossy().into_owned())
+        Ok(self.create()?[at].join(name).to_string_lossy().into_owned())
     }
 }
 
-impl Drop for Files {
-    fn drop(&mut self) {
-        if self.made.get().is_none() {
-            return;
-        }
-        for dir in [&self.tmp, &self.usr] {
-            // Left behind in a temporary directory, they harm nobody.
-            let _ = std::fs::remove_dir_all(dir);
-        }
+/// A directory of our own below another, with its files.
+fn files_below(above: &str) -> Result<TempDir, String> {
+    let own = std::fs::Permissions::from_mode(0o700);
+    let dir = tempfile::Builder::new().prefix("ncpu-bench.").permissions(own).tempdir_in(above);
+    let dir = dir.map_err(|e| format!("{above}: {e}"))?;
+    let told = |e: std::io::Error| format!("{}: {e}", dir.path().display());
+    for deep in DEEP {
+        std::fs::create_dir_all(dir.path().join(deep)).map_err(told)?;
     }
+    let mut data = std::fs::File::create(dir.path().join("data")).map_err(told)?;
+    // As dd writes it: the size of a write decides the size of the pages in the page cache.
+    let zeros = MEGABYTE.lock().unwrap_or_else(PoisonError::into_inner);
+    (0..10).try_for_each(|_| data.write_all(&zeros[..])).map_err(told)?;
+    Ok(dir)
 }
 
 #[cfg(test)]
@@ -152,7 +139,7 @@ mod tests {
         assert_eq!(suite.len(), 260);
         let names: std::collections::BTreeSet<_> = suite.iter().map(|i| i.name).collect();
         assert_eq!(names.len(), suite.len());
-        let files = Files { tmp: "/none/t".into(), usr: "/none/u".into(), made: OnceCell::from(()) };
+        let files = Files::default();
         for invocation in &suite {
             let (_, own) = invocation.resolve(&Plan::default(), &files).unwrap();
             assert!(own.iter().all(|w| !w.contains('{')), "{}: {own:?}", invocation.name);
@@ -163,15 +150,24 @@ mod tests {
         let (plan, own) = of("getenvT2");
         assert_eq!((plan.threads, own), (2, vec!["-s".to_string(), "100".into()]));
         let (plan, own) = of("close_usr");
-        assert_eq!((plan.batch, own), (Some(32), vec!["-f".to_string(), "/none/u/data".into()]));
+        let data = files.fill("{usr}").unwrap();
+        assert_eq!((plan.batch, own), (Some(32), vec!["-f".to_string(), data]));
     }
 
     #[test]
     fn files_come_and_go() {
-        let files = Files::make().unwrap();
-        let dir = files.tmp.clone();
-        assert!(!dir.exists(), "nothing is made before it is used");
-        assert_eq!(std::fs::metadata(files.fill("{usr}").unwrap()).unwrap().len(), 10 << 20);
+        let files = Files::default();
+        assert_eq!(files.fill("word").unwrap(), "word");
+        assert!(files.0.get().is_none(), "nothing is made before it is used");
+        let data = files.fill("{usr}").unwrap();
+        assert_eq!(std::fs::metadata(&data).unwrap().len(), 10 << 20);
+        let dir = Path::new(&data).parent().unwrap().to_owned();
+        assert_eq!(
+            std::fs::metadata(&dir).unwrap().permissions().mode() & 0o077,
+            0,
+            "others change nothing in it"
+        );
+        assert!(Path::new(&files.fill("{usrdir2}").unwrap()).starts_with(&dir));
         assert!(Path::new(&files.fill("{usrdir2}").unwrap()).is_dir());
         drop(files);
         assert!(!dir.exists());

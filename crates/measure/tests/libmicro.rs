@@ -8,7 +8,7 @@ use ncpu_measure::{Failure, Plan, cases, runner, suite};
 #[test]
 fn every_invocation_runs_and_nothing_fails() {
     let machine = ncpu_machine::Topology::read("/".as_ref()).unwrap();
-    let files = suite::Files::make().unwrap();
+    let files = suite::Files::default();
     let quick =
         Plan { min_samples: 2, duration: Duration::from_millis(4), precision: 1.0, ..Plan::default() };
     let mut wrong = Vec::new();

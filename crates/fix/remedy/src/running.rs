@@ -164,6 +164,50 @@ mod tests {
         }
     }
 
+    /// A process whose parent has ended gets its scheduling back, too.
+    #[test]
+    fn orphans_born_during_a_trial_are_put_back() {
+        let mut shell = std::process::Command::new("setsid");
+        shell.args(["sh", "-c", "while read line; do (sleep 600 & echo $!); done"]);
+        let (from, to) = (std::process::Stdio::piped, std::process::Stdio::piped);
+        let mut child =
+            Ended(shell.stdin(from()).stdout(to()).stderr(std::process::Stdio::null()).spawn().unwrap());
+        let (mut orders, mut answers) =
+            (child.0.stdin.take().unwrap(), std::io::BufReader::new(child.0.stdout.take().unwrap()));
+        let mut orphan = || {
+            use std::io::{BufRead, Write};
+
+            let mut pid = String::new();
+            orders.write_all(b"\n").unwrap();
+            answers.read_line(&mut pid).unwrap();
+            let pid: u32 = pid.trim().parse().unwrap();
+            while sys::tree_of(child.0.id()).contains(&pid) {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            pid
+        };
+        let before = orphan();
+        let (from, to) = (Schedule::read(before).unwrap().unwrap(), Schedule::of(Class::Batch, 0));
+        // It was so before the trial, and stays.
+        to.set(before).unwrap();
+        let act = Act::Schedule { pid: child.0.id(), from, to };
+        let setting = Setting { name: "batch".into(), about: String::new(), acts: vec![act] };
+        let state = tempfile::tempdir().unwrap();
+        let mut journal = crate::journal::Journal::begin(state.path(), &[]).unwrap();
+        let mut set = Vec::new();
+        setting.set(&mut journal, &mut set).unwrap();
+        let during = orphan();
+        assert_eq!(Schedule::read(during).unwrap(), Some(to));
+        crate::setting::restore(&mut journal, &mut set).unwrap();
+        let after = [before, during].map(|pid| Schedule::read(pid).unwrap());
+        for pid in [before, during] {
+            let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        }
+        assert_eq!(after, [Some(to), Some(from)]);
+        journal.finish();
+    }
+
     /// Threads of a process get all CPUs and their own back, also those born meanwhile.
     #[test]
     fn a_process_gets_its_cpus_back() {

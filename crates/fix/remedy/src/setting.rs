@@ -74,7 +74,7 @@ impl Setting {
                 Act::ProcessCpus { pid, from, to } => {
                     let has = |cpus: &CpuSet, tid: u32| sys::affinity(tid).is_ok_and(|now| now == *cpus);
                     let except: Vec<u32> =
-                        sys::threads_of_tree(*pid).into_iter().filter(|tid| has(to, *tid)).collect();
+                        sys::threads_of_family(*pid).into_iter().filter(|tid| has(to, *tid)).collect();
                     let (cpus, ours) = (from.to_list(), vec![to.to_list()]);
                     set.push(journal.will(Undo::Affinity {
                         pid: *pid,
@@ -96,7 +96,7 @@ impl Setting {
                     let has =
                         |which: &Schedule, tid: u32| Schedule::read(tid).is_ok_and(|now| now == Some(*which));
                     let except: Vec<u32> =
-                        sys::threads_of_tree(*pid).into_iter().filter(|tid| has(to, *tid)).collect();
+                        sys::threads_of_family(*pid).into_iter().filter(|tid| has(to, *tid)).collect();
                     let undo =
                         Undo::Scheduled { pid: *pid, start: start(*pid)?, before: *from, ours: *to, except };
                     set.push(journal.will(undo)?);

@@ -2,8 +2,10 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
 
 use ncpu_machine::CpuSet;
+use ncpu_machine::process::{self, Stat};
 
 /// The system's error where a call gave -1.
 fn check(result: libc::c_long) -> io::Result<libc::c_long> {
@@ -169,6 +171,36 @@ pub fn tree_of(root: u32) -> Vec<u32> {
 /// The threads of a process and all its descendants.
 pub fn threads_of_tree(root: u32) -> Vec<u32> {
     tree_of(root).into_iter().flat_map(threads).collect()
+}
+
+/// The threads of a process, of its descendants, and of their orphans: processes that began after it, in its session or
+/// control group, whose parent is in neither.
+pub fn threads_of_family(root: u32) -> Vec<u32> {
+    let mut family = tree_of(root);
+    let proc = Path::new("/proc");
+    let stat = |pid: u32| {
+        let text = process::read(&proc.join(pid.to_string()).join("stat")).ok()?;
+        let stat = Stat::parse(&text)?;
+        Some((stat.start()?, stat.session()?, stat.parent()?))
+    };
+    let group = |pid: u32| process::read(&proc.join(pid.to_string()).join("cgroup")).ok();
+    if let Some((began, session, _)) = stat(root) {
+        // A machine without control groups has all processes in one.
+        let common = group(root).filter(|of| group(1).is_none_or(|first| first != *of));
+        let with_it = |pid: u32, theirs: i32| theirs == session || common.is_some() && group(pid) == common;
+        let is_orphan = |pid: &u32| {
+            let Some((start, theirs, parent)) = stat(*pid) else { return false };
+            start >= began
+                && with_it(*pid, theirs)
+                && stat(parent).is_some_and(|(_, of_parent, _)| !with_it(parent, of_parent))
+        };
+        let all = process::pids(proc).unwrap_or_default().into_iter();
+        let orphans: Vec<u32> = all.filter(|pid| !family.contains(pid) && is_orphan(pid)).collect();
+        for orphan in orphans {
+            family.extend(tree_of(orphan));
+        }
+    }
+    family.into_iter().flat_map(threads).collect()
 }
 
 /// The stack pointer of a thread that may be running: it is stopped for some microseconds. If this process is killed

@@ -19,9 +19,6 @@ use crate::{Error, Result, labels, regress};
 /// The least number of canaries, and of machines to compare them with.
 pub const FEWEST: usize = regress::FEWEST;
 
-/// Bytes of a plan that are read.
-const MOST: usize = 64 << 20;
-
 /// A machine of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chosen {
@@ -100,7 +97,7 @@ fn choose(mut all: Vec<Chosen>, part: f64) -> std::result::Result<(Vec<Chosen>, 
 /// There is none, or it is damaged.
 pub fn read(asked: &Asked, name: &str) -> Result<Plan> {
     let file = file(name)?;
-    let bytes = asked.store().get(&file)?.filter(|bytes| bytes.len() <= MOST);
+    let bytes = asked.store().get(&file)?;
     let Some(bytes) = bytes else {
         let root = asked.root();
         return Err(Error::Fleet(format!("{root} has no fix `{name}`: --remedy and --before plan one")));

@@ -26,6 +26,9 @@ pub struct Entry {
     pub bytes: u64,
 }
 
+/// The most bytes that are read of plans, journals and lists.
+pub(crate) const MOST_OF_TEXT: u64 = 64 << 20;
+
 /// The file system operations that a fleet needs. Names are relative to the root and separate their parts
 /// with `/`.
 pub trait Store: Send + Sync {

@@ -1,6 +1,7 @@
 //! `--annotate FUNCTION`: the lines of source come from the files that debug information names.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -14,8 +15,8 @@ const LARGEST: u64 = 8 << 20;
 #[derive(Default)]
 struct Files {
     read: BTreeMap<String, Vec<String>>,
-    /// Files that were written after the program ran.
-    newer: Vec<String>,
+    /// Files that are not shown, and why.
+    unshown: Vec<(String, Unshown)>,
 }
 
 impl Files {
@@ -23,8 +24,8 @@ impl Files {
         if !self.read.contains_key(path) {
             let lines = match lines(path, created) {
                 Some(Ok(lines)) => lines,
-                Some(Err(Newer)) => {
-                    self.newer.push(path.into());
+                Some(Err(why)) => {
+                    self.unshown.push((path.into(), why));
                     Vec::new()
                 }
                 None => Vec::new(),
@@ -35,11 +36,25 @@ impl Files {
     }
 }
 
-/// The file was written after the program ran.
-struct Newer;
+/// Why the lines of a file are not shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unshown {
+    /// It was written after the program ran.
+    Newer,
+    /// Root may read it, and others may not.
+    Private,
+}
+
+/// Whether all users may read a file. A program's debug information names any file that its author likes: root reads only
+/// those that all may read.
+fn is_public(file: &Path) -> bool {
+    let has = |path: &Path, bit: u32| std::fs::metadata(path).is_ok_and(|about| about.mode() & bit != 0);
+    has(file, 0o004)
+        && std::fs::read_link(file).is_ok_and(|real| real.ancestors().skip(1).all(|dir| has(dir, 0o001)))
+}
 
 /// The lines of a file that any user may have named; `None` where it is none that can be read.
-fn lines(path: &str, created: Duration) -> Option<Result<Vec<String>, Newer>> {
+fn lines(path: &str, created: Duration) -> Option<Result<Vec<String>, Unshown>> {
     if !Path::new(path).is_absolute() {
         return None;
     }
@@ -48,9 +63,12 @@ fn lines(path: &str, created: Duration) -> Option<Result<Vec<String>, Newer>> {
     if size > LARGEST {
         return None;
     }
+    if rustix::process::geteuid().is_root() && !is_public(&source.path()) {
+        return Some(Err(Unshown::Private));
+    }
     let modified = source.local().and_then(|file| file.metadata()?.modified()).ok()?;
     if modified.duration_since(UNIX_EPOCH).unwrap_or_default() > created {
-        return Some(Err(Newer));
+        return Some(Err(Unshown::Newer));
     }
     let mut bytes = vec![0; usize::try_from(size).ok()?];
     source.read_exact_at(&mut bytes, 0).ok()?;
@@ -63,8 +81,41 @@ pub fn text(recording: &Recording, function: &str, all: bool, width: usize) -> a
     let mut files = Files::default();
     let mut line = |path: &str, number: usize| files.line(path, number, created);
     let mut text = ncpu_report::annotate::render(recording, function, all, width, &mut line)?;
-    for path in files.newer {
-        text += &format!("{} was changed since: its lines are not shown\n", ncpu_table::safe::line(&path));
+    for (path, why) in files.unshown {
+        let why = match why {
+            Unshown::Newer => "was changed since",
+            Unshown::Private => "is readable by its owner only, and any program may name it",
+        };
+        text += &format!("{} {why}: its lines are not shown\n", ncpu_table::safe::line(&path));
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn what_others_may_not_read_is_not_public() {
+        let dir = tempfile::tempdir_in("/tmp").unwrap();
+        let file = dir.path().join("source.c");
+        std::fs::write(&file, "int main;").unwrap();
+        let held = std::fs::File::open(&file).unwrap();
+        let path = {
+            use std::os::fd::AsRawFd;
+            std::path::PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()))
+        };
+        let set = |path: &Path, mode: u32| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for (of_dir, of_file, public) in
+            [(0o755, 0o644, true), (0o700, 0o644, false), (0o755, 0o600, false), (0o711, 0o604, true)]
+        {
+            set(dir.path(), of_dir);
+            set(&file, of_file);
+            assert_eq!(is_public(&path), public, "{of_dir:o} {of_file:o}");
+        }
+    }
 }

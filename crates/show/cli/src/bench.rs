@@ -165,7 +165,7 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     let plan = args.plan();
     let stop = stop::on_signals()?;
     let mut rows = Vec::new();
-    let files = Files::make().context("making files to work on")?;
+    let files = Files::default();
     let mut energy = args.energy.as_deref().and_then(Joules::begin);
     for (i, job) in chosen.iter().enumerate() {
         let name = job.name();

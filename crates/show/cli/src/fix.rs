@@ -362,7 +362,8 @@ fn table_of(name: Option<&str>, found: &Found) -> ncpu_table::Table {
 fn report(args: &FixArgs, found: &Found, ncpu: &OsStr) -> anyhow::Result<()> {
     if let Some(file) = &args.systemd {
         let chosen: Vec<&Remedy> = found.kept.iter().collect();
-        std::fs::write(file, drop_in(args, &chosen, ncpu)?)
+        let text = drop_in(args, &chosen, ncpu)?;
+        ncpu_files::NewFile::write(file, crate::out::mode(), text.as_ref())
             .with_context(|| format!("writing {}", file.display()))?;
         say!("ncpu: wrote {}", file.display());
     }

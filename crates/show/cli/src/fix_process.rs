@@ -190,7 +190,7 @@ pub fn run(order: &Order<'_>) -> anyhow::Result<ExitCode> {
         "it gets nothing done by that count: give --metric-url, or --count"
     );
     let began = Instant::now();
-    let mut journal = undo::begin()?;
+    let (mut journal, _alone) = undo::begin_trials()?;
     let mut tried: Vec<Tried> = Vec::new();
     let mut left = 0;
     let mut result = Ok(None);

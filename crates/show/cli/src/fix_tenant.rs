@@ -337,7 +337,7 @@ pub fn run(order: &Order<'_>) -> anyhow::Result<ExitCode> {
         order.rows.print(list(&all))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut journal = undo::begin()?;
+    let (mut journal, _alone) = undo::begin_trials()?;
     let mut tried: Vec<(Tried, Option<String>)> = Vec::new();
     let mut result = Ok(None);
     for (setting, _, neighbour) in all {

@@ -18,6 +18,23 @@ pub fn begin() -> anyhow::Result<Journal> {
     Journal::begin(&dir, &words).context("nothing was changed")
 }
 
+/// [`begin`], for settings that are tried on something that runs: one command at a time may, while it has the file open.
+///
+/// # Errors
+/// Another does so, or there can be no journal.
+pub fn begin_trials() -> anyhow::Result<(Journal, std::fs::File)> {
+    let journal = begin()?;
+    let words: Vec<String> = std::env::args().collect();
+    let alone = journal::trials(&journal::directory(), &words).context("nothing was changed");
+    match alone {
+        Ok(alone) => Ok((journal, alone)),
+        Err(why) => {
+            tell(&journal.finish(), false);
+            Err(why)
+        }
+    }
+}
+
 /// Leaves a setting in place, and says how to undo it.
 ///
 /// # Errors

@@ -117,6 +117,9 @@ fn what_a_killed_one_has_set_is_undone() {
         .spawn()
         .unwrap();
     service.until("the setting", || !service.is_confined() || killed.try_wait().unwrap().is_some());
+    let second = service.fix(&["--try", "batch", "--rounds", "2"]);
+    assert_eq!(second.status.code(), Some(1), "{}{}", out(&second), err(&second));
+    assert!(err(&second).contains("--rounds 100` tries settings on this machine"), "{}", err(&second));
     killed.kill().unwrap();
     killed.wait().unwrap();
     let undone = service.command(&["--list"]).args(["-o", "json"]).output().unwrap();

@@ -50,6 +50,9 @@ pub enum Error {
         /// The other command.
         command: String,
     },
+    /// Another command tries settings: it would take ours for those of before, and each is judged by what the other does.
+    #[error("`{0}` tries settings on this machine; try again when it has ended")]
+    Trying(String),
 }
 
 /// Bytes of a file that are read.
@@ -123,6 +126,28 @@ fn lock(dir: &Path) -> Result<File, Error> {
     let file =
         OpenOptions::new().create(true).append(true).mode(0o600).open(dir.join("lock")).map_err(error)?;
     rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(|e| error(e.into()))?;
+    Ok(file)
+}
+
+/// Holds, until it is dropped, what one command at a time may: to try settings on something that runs.
+///
+/// # Errors
+/// Another has it, or the directory cannot be written.
+pub fn trials(dir: &Path, command: &[String]) -> Result<File, Error> {
+    let _lock = lock(dir)?;
+    let path = dir.join("trials");
+    let error = |source| Error::File { path: path.clone(), source };
+    let file =
+        OpenOptions::new().create(true).read(true).append(true).mode(0o600).open(&path).map_err(error)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let words = ncpu_files::bounded(file, MOST).map_err(error)?;
+            return Err(Error::Trying(String::from_utf8_lossy(&words).into_owned()));
+        }
+        Err(e) => return Err(error(e.into())),
+    }
+    file.set_len(0).and_then(|()| (&file).write_all(command.join(" ").as_bytes())).map_err(error)?;
     Ok(file)
 }
 
@@ -400,6 +425,21 @@ mod tests {
         let replayed = journal.finish();
         assert_eq!((replayed.undone.len(), replayed.failed.len()), (0, 0), "{replayed:?}");
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "theirs");
+    }
+
+    #[test]
+    fn one_command_at_a_time_tries_settings() {
+        let dir = tempfile::tempdir().unwrap();
+        let command = |words: &str| words.split(' ').map(str::to_string).collect::<Vec<_>>();
+        let first = trials(dir.path(), &command("a long command -p 5")).unwrap();
+        let why = trials(dir.path(), &command("other")).unwrap_err();
+        assert!(why.to_string().contains("`a long command -p 5` tries settings"), "{why}");
+        drop(first);
+        let second = trials(dir.path(), &command("other")).unwrap();
+        let why = trials(dir.path(), &command("third")).unwrap_err();
+        assert!(why.to_string().contains("`other` tries"), "{why}");
+        drop(second);
+        assert!(replay(dir.path()).unwrap().is_empty());
     }
 
     #[test]

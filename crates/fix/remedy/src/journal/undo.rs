@@ -216,29 +216,27 @@ impl Undo {
                 if same(*pid, *start).is_none() {
                     return Ok(false);
                 }
-                let mut any = false;
                 // Its children began with its CPUs. Threads that end meanwhile need nothing.
-                let tids = sys::threads_of_tree(*pid).into_iter();
-                for tid in tids.filter(|tid| !except.contains(tid)) {
-                    let now = sys::affinity(tid).map(|set| set.to_list());
-                    if now.is_ok_and(|now| ours.contains(&now)) {
-                        any |= sys::set_affinity(tid, &cpus).is_ok();
-                    }
-                }
-                Ok(any)
+                Ok(confine::each_of(
+                    || sys::threads_of_family(*pid),
+                    |tid| {
+                        let has_ours = || sys::affinity(tid).is_ok_and(|set| ours.contains(&set.to_list()));
+                        !except.contains(&tid) && has_ours() && sys::set_affinity(tid, &cpus).is_ok()
+                    },
+                ))
             }
             Undo::Scheduled { pid, start, before, ours, except } => {
                 if same(*pid, *start).is_none() {
                     return Ok(false);
                 }
-                let mut any = false;
                 // Those born since were given it by the thread that started them.
-                for tid in sys::threads_of_tree(*pid).into_iter().filter(|tid| !except.contains(tid)) {
-                    if Schedule::read(tid).is_ok_and(|now| now == Some(*ours)) {
-                        any |= before.set(tid).is_ok();
-                    }
-                }
-                Ok(any)
+                Ok(confine::each_of(
+                    || sys::threads_of_family(*pid),
+                    |tid| {
+                        let has_ours = || Schedule::read(tid).is_ok_and(|now| now == Some(*ours));
+                        !except.contains(&tid) && has_ours() && before.set(tid).is_ok()
+                    },
+                ))
             }
             Undo::Confined { group, cpus, ours, except } => {
                 let set = |list: &str| ncpu_machine::CpuSet::parse_list(list).map_err(|e| e.to_string());

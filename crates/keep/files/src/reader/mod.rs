@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::bounded;
 use message::{ANSWER, Answer, CHUNK, MAX_PATH, OPEN, OPEN_PROC, READ, REQUEST, Request, START};
 use time::Times;
 
@@ -52,6 +53,16 @@ const SMB2: u64 = 0xfe53_4d42;
 const P9: u64 = 0x0102_1997;
 const CEPH: u64 = 0x00c3_6400;
 const AFS: [u64; 2] = [0x5346_414f, 0x6b41_4653];
+const LUSTRE: u64 = 0x0bd0_0bd0;
+const GPFS: u64 = 0x4750_4653;
+const BEEGFS: u64 = 0x1983_0326;
+const ORANGEFS: u64 = 0x2003_0528;
+const CODA: u64 = 0x7375_7245;
+const VBOX: u64 = 0x786f_4256;
+/// Its files lie in a user's own directory, on whatever that is.
+const ECRYPTFS: u64 = 0xf15f;
+const REMOTE: [u64; 14] =
+    [FUSE, NFS, CIFS, SMB2, P9, CEPH, AFS[0], AFS[1], LUSTRE, GPFS, BEEGFS, ORANGEFS, CODA, VBOX];
 /// Those that number files and devices as they like.
 const OVERLAY: u64 = 0x794c_7630;
 const BTRFS: u64 = 0x9123_683e;
@@ -251,6 +262,41 @@ impl Source {
         is_remote(&self.0.about)
     }
 
+    /// Whether its data may come from another process or machine, which may not answer. An overlay does not show what lies below: one that
+    /// root has mounted answers, one in a user's own namespace may not. `process`: the directory in `/proc` of a process that has mapped it.
+    pub fn may_not_answer(&self, process: &Path) -> bool {
+        self.is_remote()
+            || self.0.about.system & 0xffff_ffff == OVERLAY && !self.is_in_mounts_of_root(process)
+    }
+
+    /// Whether the mount it lies in is among those of a process whose mounts are in our user namespace.
+    fn is_in_mounts_of_root(&self, process: &Path) -> bool {
+        const LONGEST: u64 = 16 << 20;
+        let read = |path: &Path| bounded(std::fs::File::open(path)?, LONGEST);
+        let own = || {
+            let mounts = std::fs::File::open(process.join("ns/mnt"))?;
+            // SAFETY: takes no argument. `NS_GET_USERNS` of linux/nsfs.h.
+            let owner = unsafe { libc::ioctl(mounts.as_raw_fd(), 0xb701) };
+            if owner < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // SAFETY: a descriptor that has just been made for us.
+            let owner = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(owner) }).metadata()?;
+            let ours = std::fs::metadata("/proc/self/ns/user")?;
+            Ok((owner.dev(), owner.ino()) == (ours.dev(), ours.ino()))
+        };
+        let listed = || {
+            let about = read(&Path::new("/proc/self/fdinfo").join(self.0.fd.as_raw_fd().to_string()))?;
+            let about = String::from_utf8_lossy(&about).into_owned();
+            let id =
+                about.lines().find_map(|line| line.strip_prefix("mnt_id:")).map(|id| id.trim().as_bytes());
+            let mounts = read(&process.join("mountinfo"))?;
+            io::Result::Ok(mounts.split(|b| *b == b'\n').any(|line| line.split(|b| *b == b' ').next() == id))
+        };
+        // A namespace that cannot be asked is none of ours.
+        own().unwrap_or(false) && listed().unwrap_or(false)
+    }
+
     /// Whether its file system may have other numbers for its files and devices than `/proc/PID/maps` has.
     pub fn has_other_numbers(&self) -> bool {
         [OVERLAY, BTRFS, BCACHEFS].contains(&(self.0.about.system & 0xffff_ffff))
@@ -275,7 +321,7 @@ impl Source {
 
 fn is_remote(about: &Answer) -> bool {
     let system = about.system & 0xffff_ffff;
-    [FUSE, NFS, CIFS, SMB2, P9, CEPH].contains(&system) || AFS.contains(&system)
+    REMOTE.contains(&system) || system == ECRYPTFS
 }
 
 /// Whether it is root's own file on a disk of this machine. What lies below an overlay is not known.

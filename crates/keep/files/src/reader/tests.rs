@@ -293,3 +293,49 @@ fn who_waits_for_a_cpu_is_not_charged() {
     }
     assert!(n > 0);
 }
+
+/// A process of another mount namespace whose program lies in an overlay, in a user namespace of its own or not.
+fn in_an_overlay(place: &Path, own_users: bool) -> Option<std::process::Child> {
+    let [below, empty, over] = ["below", "empty", "over"].map(|name| place.join(name));
+    for dir in [&below, &empty, &over] {
+        std::fs::create_dir_all(dir).unwrap();
+    }
+    std::fs::copy("/bin/sleep", below.join("program")).unwrap();
+    let (below, empty, over) = (below.display(), empty.display(), over.display());
+    let script = format!("mount -t overlay o -o lowerdir={below}:{empty} {over} && exec {over}/program 600");
+    let mut command = std::process::Command::new("unshare");
+    command
+        .arg(if own_users { "-Urm" } else { "-m" })
+        .args(["sh", "-c", &script])
+        .stdout(std::process::Stdio::null());
+    let mut child = command.spawn().ok()?;
+    let exe = format!("/proc/{}/exe", child.id());
+    loop {
+        if std::fs::read_link(&exe).is_ok_and(|path| path.ends_with("over/program")) {
+            return Some(child);
+        }
+        if child.try_wait().unwrap().is_some() {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn an_overlay_in_a_user_s_own_namespace_may_not_answer() {
+    for own_users in [false, true] {
+        let place = tempfile::tempdir().unwrap();
+        let Some(mut child) = in_an_overlay(place.path(), own_users) else {
+            eprintln!("skipped: no overlay can be mounted here");
+            continue;
+        };
+        let process = Path::new("/proc").join(child.id().to_string());
+        let found = Source::mapped(&process.join("exe"), Whose(77));
+        let other = Source::open(Path::new("/bin/sleep"));
+        let answers =
+            [found, other].map(|source| source.map(|source| source.may_not_answer(&process)).unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(answers, [own_users, false]);
+    }
+}

@@ -7,7 +7,7 @@ use rusty_s3::{Bucket, Credentials, UrlStyle};
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
-use crate::store::{Entry, Hold, Store};
+use crate::store::{Entry, Hold, MOST_OF_TEXT, Store};
 use crate::{Error, Result, when};
 
 /// The validity of a signature.
@@ -15,7 +15,6 @@ const VALID: Duration = Duration::from_secs(900);
 
 /// The most bytes of a part that are read, and of any other object: notes and journals are texts.
 const MOST: u64 = 1 << 30;
-const MOST_OF_TEXT: u64 = 64 << 20;
 
 /// The most objects of a list, and pages, of which each has up to 1000 of them. A fleet of many hours had 87,595.
 const MAX_OBJECTS: usize = 4 << 20;

@@ -69,6 +69,12 @@ impl Function {
     /// The file cannot be read, or a probe there would have another instruction executed than the function's first.
     pub fn find(file: &Path, name: &str, at_return: bool) -> std::io::Result<Option<Function>> {
         let source = Source::open(file)?;
+        // The kernel reads the instruction, and nothing ends its wait for a file system that does not answer.
+        if source.may_not_answer(&process_of(file)) {
+            let what =
+                "no probe can be put there: its file system is another process or machine, or a user's own";
+            return Err(std::io::Error::new(std::io::ErrorKind::Unsupported, what));
+        }
         let named = |dynamic| named_symbols(&source, dynamic, &[name])[0];
         let of_source = || {
             let mut found = functions_for_debuggers(&source, file, name).into_iter().filter(|f| !f.cold);
@@ -91,6 +97,15 @@ impl Function {
         }
         Ok(Some(Function { file: file.to_owned(), offset, at_return }))
     }
+}
+
+/// The directory in `/proc` of the process by which a path leads; else our own.
+fn process_of(file: &Path) -> PathBuf {
+    let mut parts = file.components();
+    let first = parts.by_ref().take(3).collect::<PathBuf>();
+    let of_process =
+        first.strip_prefix("/proc").is_ok_and(|pid| pid.to_string_lossy().parse::<u32>().is_ok());
+    if of_process { first } else { "/proc/self".into() }
 }
 
 impl Place {

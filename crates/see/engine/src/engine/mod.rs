@@ -515,8 +515,8 @@ impl Engine {
     }
 
     /// Traces the user locks of a program or library that has static tracepoints for them, and the functions whose calls are
-    /// requests, in all present and future processes that run it. Returns the number of probes; most files have none. `program`: a
-    /// process runs it.
+    /// requests, in all present and future processes that run it. Returns the number of probes; most files have none. `process`: the
+    /// directory in `/proc` of one that has mapped it; `program`: it runs it.
     ///
     /// # Errors
     /// The file cannot be read or is damaged, or the kernel has no uprobes.
@@ -524,6 +524,7 @@ impl Engine {
         &mut self,
         file: &FileSource,
         path: &Path,
+        process: &Path,
         program: bool,
     ) -> std::result::Result<usize, String> {
         let Some(uprobes) = &mut self.uprobes else { return Ok(0) };
@@ -544,9 +545,10 @@ impl Engine {
             }
             *is_found = true;
         }
-        // The kernel reads the instruction, and nothing ends its wait for a file system that does not answer.
-        if file.is_remote() && found > 0 {
-            return Err("its file system is another process or machine".into());
+        // The kernel reads the instruction, and nothing ends its wait for a file system that does not answer. No program can fork
+        // meanwhile.
+        if found > 0 && file.may_not_answer(process) {
+            return Err("its file system is another process or machine, or a user's own".into());
         }
         uprobes.attach(Group::Static, file, own, &self.skel.progs.user_lock)?;
         uprobes.attach(Group::Go, file, go, &self.skel.progs.go_lock)?;

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{Link, ProgramMut, UprobeOpts};
-use ncpu_files::reader::Source;
+use ncpu_files::reader::{Source, Work};
 use ncpu_instructions::{Machine, entry, first_return, may_have_a_probe};
 use ncpu_machine::process;
 
@@ -44,6 +44,8 @@ const LONGEST_PERIOD: Duration = Duration::from_secs(5);
 const LONGEST_CALL: Duration = Duration::from_secs(2);
 /// ns that a hit is taken to cost where it could not be measured.
 const UNKNOWN_COST: f64 = 3000.0;
+/// CPU time that attaching the probes of one file may take.
+const LONGEST_ATTACHING: Duration = Duration::from_millis(250);
 /// Windows whose rates are kept for the interval of what was counted.
 const RATES: usize = 4096;
 
@@ -496,12 +498,28 @@ impl Kernel {
         one: &ProgramMut<'_>,
         held: &mut Vec<Held>,
     ) -> io::Result<()> {
+        let work = Work::begin();
+        let all = traced.probes.len();
+        // By the time that the first of them took.
+        let holds_up_forks = |probes: usize| match may_attach(all, probes, work.elapsed()) {
+            true => Ok(()),
+            false => Err(io::Error::other(format!(
+                "its code is mapped too often: setting its {all} probes would hold up forks"
+            ))),
+        };
         if self.multi {
-            held.push(self.attach_many(traced, group)?);
+            if all > 1 {
+                drop(self.attach_many(traced, &traced.probes[..1], group)?);
+                holds_up_forks(1)?;
+            }
+            let link = self.attach_many(traced, &traced.probes, group)?;
+            holds_up_forks(all)?;
+            held.push(link);
             return Ok(());
         }
         let path = traced.file.path();
-        for probe in &traced.probes {
+        for (before, probe) in traced.probes.iter().enumerate() {
+            holds_up_forks(before)?;
             let opts = UprobeOpts {
                 ref_ctr_offset: probe.semaphore as usize,
                 cookie: probe.cookie,
@@ -514,11 +532,11 @@ impl Kernel {
         Ok(())
     }
 
-    fn attach_many(&self, traced: &Traced, group: Group) -> io::Result<Held> {
+    fn attach_many(&self, traced: &Traced, probes: &[Probe], group: Group) -> io::Result<Held> {
         let path = traced.file.path();
-        let offsets: Vec<u64> = traced.probes.iter().map(|p| p.offset).collect();
-        let semaphores: Vec<u64> = traced.probes.iter().map(|p| p.semaphore).collect();
-        let cookies: Vec<u64> = traced.probes.iter().map(|p| p.cookie).collect();
+        let offsets: Vec<u64> = probes.iter().map(|p| p.offset).collect();
+        let semaphores: Vec<u64> = probes.iter().map(|p| p.semaphore).collect();
+        let cookies: Vec<u64> = probes.iter().map(|p| p.cookie).collect();
         let program = match group {
             Group::Go => self.go,
             Group::Static => self.user,
@@ -578,6 +596,12 @@ impl Kernel {
         drop(link);
         Some((hit - plain).max(0.0)).filter(|ns| *ns > 50.0)
     }
+}
+
+/// Whether to go on attaching `all` probes, of which these took the kernel that long. It looks at each mapping of the file by any
+/// process, and lets none fork meanwhile.
+fn may_attach(all: usize, attached: usize, took: Duration) -> bool {
+    attached == 0 || took.as_secs_f64() * all as f64 / attached as f64 <= LONGEST_ATTACHING.as_secs_f64()
 }
 
 /// Hit by our own probe.
@@ -657,7 +681,7 @@ impl State {
             // The breakpoints are there from the first moment on.
             let began = Instant::now();
             for i in 0..self.files.len() {
-                match kernel.attach_many(&self.files[i], self.group) {
+                match kernel.attach_many(&self.files[i], &self.files[i].probes, self.group) {
                     Ok(link) => self.held.push(link),
                     Err(e) => return self.give_up(kernel, &e),
                 }
@@ -835,6 +859,13 @@ mod tests {
         assert_eq!(window(0.01), Duration::from_millis(2));
         assert_eq!(window(0.0), SHORTEST);
         assert_eq!(window(0.5), Duration::from_millis(50));
+    }
+
+    #[test]
+    fn forks_are_not_held_up() {
+        let ms = Duration::from_millis;
+        assert!(may_attach(50, 0, ms(0)) && may_attach(50, 1, ms(4)) && may_attach(1, 1, ms(200)));
+        assert!(!may_attach(50, 1, ms(10)) && !may_attach(50, 50, ms(300)) && !may_attach(1, 1, ms(300)));
     }
 
     #[test]

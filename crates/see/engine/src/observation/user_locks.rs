@@ -85,14 +85,14 @@ impl UserLocks {
             if let Some(path) = function.file()
                 && let Ok(source) = Source::open(path)
             {
-                self.file(&source, path, false, engine);
+                self.file(&source, OWN.as_ref(), path, false, engine);
             }
         }
         let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
         let preloaded = preloaded.to_string_lossy().into_owned();
         for file in in_path(program).into_iter().chain(preloaded.split([':', ' ']).map(PathBuf::from)) {
             if let Ok(source) = Source::open(&file) {
-                self.file(&source, &file, true, engine);
+                self.file(&source, OWN.as_ref(), &file, true, engine);
             }
         }
     }
@@ -204,7 +204,7 @@ impl UserLocks {
                 continue;
             }
             let program = runs == Some(source.identity());
-            new += usize::from(source.parsed(|source| self.file(source, &mapping, program, engine)));
+            new += usize::from(source.parsed(|source| self.file(source, &dir, &mapping, program, engine)));
             // Where mappings tell another identity than files do (overlays, btrfs), both are known now.
             self.files.insert(identity);
         }
@@ -220,7 +220,14 @@ impl UserLocks {
     }
 
     /// Looks into a file; whether it was new.
-    fn file(&mut self, file: &Source, mapping: &Path, program: bool, engine: &mut Engine) -> bool {
+    fn file(
+        &mut self,
+        file: &Source,
+        process: &Path,
+        mapping: &Path,
+        program: bool,
+        engine: &mut Engine,
+    ) -> bool {
         let identity = file.identity();
         if self.attached.contains(&identity) || !self.files.insert(identity) {
             return false;
@@ -233,7 +240,7 @@ impl UserLocks {
             self.go.insert(identity, go.into());
         }
         let path = fs::read_link(mapping).unwrap_or_else(|_| mapping.into());
-        match engine.trace_file(file, &path, program) {
+        match engine.trace_file(file, &path, process, program) {
             Ok(0) => {}
             Ok(_) => {
                 self.attached.insert(identity);
@@ -247,6 +254,9 @@ impl UserLocks {
         true
     }
 }
+
+/// The directory in `/proc` of this process.
+const OWN: &str = "/proc/self";
 
 /// The program a process runs, by device and inode.
 ///

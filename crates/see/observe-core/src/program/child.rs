@@ -10,7 +10,7 @@ use std::time::Duration;
 use ncpu_machine::CpuSet;
 use rustix::process::{Pid, WaitOptions};
 
-use super::User;
+use super::{User, keys};
 
 /// Why a program did not start.
 #[derive(Debug, thiserror::Error)]
@@ -172,6 +172,11 @@ impl Child {
         }
 
         let variables = environment_of(setting).map_err(fork_error)?;
+        let no_keys = keys::filter();
+        let filter = setting
+            .user
+            .filter(|user| keys::may_be_pushed(user.uid))
+            .map(|_| libc::sock_fprog { len: no_keys.len() as u16, filter: no_keys.as_ptr().cast_mut() });
         let mut environment: Vec<*const libc::c_char> = variables.iter().map(|v| v.as_ptr()).collect();
         environment.push(std::ptr::null());
 
@@ -218,6 +223,15 @@ impl Child {
                 let ignored = IGNORED.load(Ordering::Relaxed);
                 for signal in (1..64).filter(|signal| ignored & (1 << signal) != 0) {
                     libc::signal(signal, libc::SIG_IGN);
+                }
+                if let Some(filter) = &filter
+                    && libc::prctl(
+                        libc::PR_SET_SECCOMP,
+                        libc::SECCOMP_MODE_FILTER,
+                        std::ptr::from_ref(filter),
+                    ) != 0
+                {
+                    fail();
                 }
                 if let Some(user) = setting.user
                     && (libc::setgroups(user.groups.len(), user.groups.as_ptr()) != 0

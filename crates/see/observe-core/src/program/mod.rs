@@ -2,6 +2,7 @@
 //! that decides which threads belong to it. Every collector uses this module.
 
 mod child;
+mod keys;
 pub mod processes;
 mod target;
 mod user;

@@ -372,6 +372,9 @@ fn judge(figures: &[Pair<'_>], capacity: [f64; 2]) -> Vec<Entry> {
     entries
 }
 
+/// Characters of a fact that are printed: a command may be of any length.
+const LONGEST_FACT: usize = 400;
+
 /// In what the two sides' machines, kernels and commands differ.
 fn differences(sides: [Side<'_>; 2]) -> Vec<String> {
     type Fact = fn(&Recording) -> String;
@@ -395,7 +398,9 @@ fn differences(sides: [Side<'_>; 2]) -> Vec<String> {
         .map(|(name, of)| (name, told(of)))
         .filter(|(_, [a, b])| a != b)
         .map(|(name, [a, b])| {
-            let or = |s: String| if s.is_empty() { "unknown".to_string() } else { s };
+            let or = |s: String| {
+                if s.is_empty() { "unknown".to_string() } else { ncpu_table::safe::cut(&s, LONGEST_FACT) }
+            };
             format!("{name}: {} -> {}", or(a), or(b))
         })
         .collect()

@@ -109,15 +109,23 @@ fn what_a_killed_one_has_set_is_undone() {
     let Some(service) = Service::start() else { return };
     let listed = service.fix(&["--list"]);
     assert!(out(&listed).contains("all CPUs of the machine"), "{}{}", out(&listed), err(&listed));
-    let quiet = Stdio::null;
+    let said = service.dir.path().join("said");
     let mut killed = service
         .command(&["--try", "CPUs", "--rounds", "100"])
-        .stdout(quiet())
-        .stderr(quiet())
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(&said).unwrap())
         .spawn()
         .unwrap();
-    service.until("the setting", || !service.is_confined() || killed.try_wait().unwrap().is_some());
+    let mut runs = || {
+        let ended = killed.try_wait().unwrap();
+        assert!(ended.is_none(), "{ended:?}: {}", std::fs::read_to_string(&said).unwrap());
+    };
+    service.until("the setting", || {
+        runs();
+        !service.is_confined()
+    });
     let second = service.fix(&["--try", "batch", "--rounds", "2"]);
+    runs();
     assert_eq!(second.status.code(), Some(1), "{}{}", out(&second), err(&second));
     assert!(err(&second).contains("--rounds 100` tries settings on this machine"), "{}", err(&second));
     killed.kill().unwrap();

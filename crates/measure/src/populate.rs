@@ -190,7 +190,8 @@ impl SegmentPlan {
 
     /// A new segment, made by `helpers` helpers. The plain calls have none.
     fn reserve(&self, machine: &Topology, helpers: usize) -> Result<Segment, Failure> {
-        let name = format!("/ncpu-populate.{}", std::process::id());
+        // Nobody can have taken a name that nobody knows.
+        let name = format!("/ncpu-populate.{}.{:x}", std::process::id(), fastrand::u64(..));
         let name = CString::new(name).map_err(|e| Failure::Failed(e.to_string()))?;
         let mut nodes = Nodes::none();
         match self.memory {

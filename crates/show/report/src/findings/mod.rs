@@ -160,6 +160,8 @@ const PARTICULAR: u8 = 50;
 /// The rank of entries of locks.
 const OF_LOCKS: u8 = 60;
 
+/// The part of the longest wait above which the kind of a wait decides which is named, and not its length.
+const BRIEFLY: f64 = 0.1;
 /// The part of capacity that other programs have where a lock may cost time and no capacity; and the time that is waited for it
 /// then, of that of the observation.
 const BESIDE: f64 = 0.1;
@@ -352,35 +354,38 @@ impl Findings {
         for found in list.iter_mut().filter(|f| f.share < ADVISED && weights.holds_up(f)) {
             found.sentence = of_wait(found, book, view.elapsed(), "Other programs use the CPUs");
         }
-        if list.iter().all(|found| found.advice.is_none()) {
-            // Where other programs use the CPUs that it leaves, or other threads of its own, a wait costs no capacity, and time
-            // all the same.
-            let beside = view.seconds(Layer::Others) >= BESIDE * view.capacity();
-            let busy = view.idle() < BESIDE * view.capacity();
-            let least = if beside { WAITED } else { WAITED_BUSY };
+        // Where other programs use the CPUs that it leaves, or other threads of its own, a wait costs no capacity, and time
+        // all the same.
+        let beside = view.seconds(Layer::Others) >= BESIDE * view.capacity();
+        let busy = view.idle() < BESIDE * view.capacity();
+        let least = if beside { WAITED } else { WAITED_BUSY };
+        let waited = |found: &Finding| found.waited.unwrap_or(0.0);
+        // A program whose threads mostly ran, or stood for a CPU, had other work meanwhile.
+        let active = asleep::active(view);
+        let held = |found: &Finding| active.is_some_and(|active| waited(found) >= HELD * active);
+        // Where the program itself keeps them busy, what else is waited for may be its own doing.
+        let counts = |found: &Finding| match found.kind {
+            Kind::Lock | Kind::KernelLock => beside || busy,
+            Kind::Device => beside && held(found),
+            Kind::Pool | Kind::Polling | Kind::Peer | Kind::Binding | Kind::Limit | Kind::SerialCode => {
+                beside
+            }
+            _ => false,
+        };
+        let large = |found: &Finding| counts(found) && waited(found) >= least * view.elapsed();
+        let longest = others.iter().filter(|found| large(found)).map(waited).fold(0.0, f64::max);
+        let is_brief = |found: &Finding| waited(found) < BRIEFLY * longest;
+        // What holds up for a moment is no answer to what is waited for all the time.
+        if list.iter().all(|found| found.advice.is_none() || found.share < ADVISED && is_brief(found)) {
             let meanwhile =
                 if beside { "Other programs use the CPUs" } else { "Other threads keep the CPUs busy" };
-            let waited = |found: &Finding| found.waited.unwrap_or(0.0);
-            // A program whose threads mostly ran, or stood for a CPU, had other work meanwhile.
-            let active = asleep::active(view);
-            let held = |found: &Finding| active.is_some_and(|active| waited(found) >= HELD * active);
-            // Where the program itself keeps them busy, what else is waited for may be its own doing.
-            let counts = |found: &Finding| match found.kind {
-                Kind::Lock | Kind::KernelLock => beside || busy,
-                Kind::Device => beside && held(found),
-                Kind::Pool | Kind::Polling | Kind::Peer | Kind::Binding | Kind::Limit | Kind::SerialCode => {
-                    beside
-                }
-                _ => false,
-            };
-            let large = |found: &Finding| counts(found) && waited(found) >= least * view.elapsed();
             // A lock says more than that threads wait, and a pool more than what its threads wait for; an entry that is more particular
             // than those of locks says why they wait.
             let rank = |found: &Finding| {
                 let why = book.rank(&found.id) > OF_LOCKS;
                 (why, found.kind == Kind::Lock, found.kind == Kind::Pool, waited(found))
             };
-            let most = others.iter().enumerate().filter(|(_, found)| large(found));
+            let most = others.iter().enumerate().filter(|(_, found)| large(found) && !is_brief(found));
             let most =
                 most.max_by(|a, b| rank(a.1).partial_cmp(&rank(b.1)).unwrap_or(std::cmp::Ordering::Equal));
             if let Some(at) = most.map(|(at, _)| at) {

@@ -995,6 +995,53 @@ fn a_pool_that_is_always_full_holds_up_where_others_have_the_cpus() {
     assert_eq!(of(4.0, 0.1), "", "more threads have no more CPUs");
 }
 
+/// 14 of 16 threads that wait for a pool of 2: thread-seconds by who woke them. `locked`: thread-seconds for a lock; `others`: CPU seconds of
+/// other programs.
+fn small_pool(by: &[(Option<&str>, f64)], locked: f64, others: f64) -> Recording {
+    let stack = "pthread_cond_wait;Pool::take;serve;start_thread";
+    let mut locks: Vec<(Vec<&str>, [f64; 2])> = by
+        .iter()
+        .map(|(holder, block)| {
+            let words = ["0x7f01", "condition", "stamps", "Pool::take", holder.unwrap_or(""), stack];
+            (words.to_vec(), [10.0 * block, *block])
+        })
+        .collect();
+    if locked > 0.0 {
+        let stack = "__lll_lock_wait;pthread_mutex_lock;insert;handle;start_thread";
+        locks.push((vec!["table_lock", "lock", "stamps", "insert", "worker-4/10", stack], [100.0, locked]));
+    }
+    let rows: Vec<(&[&str], &[f64])> = locks.iter().map(|(w, n)| (&w[..], &n[..])).collect();
+    let columns = ["lock", "type", "process", "caller", "holder", "stack"];
+    let mut tables = Vec::new();
+    let waits: [(&[&str], &[f64]); 1] =
+        [(&["stamps", "user lock", "table_lock", "a run queue"], &[locked, 100.0, locked, 0.0])];
+    let words = ["process", "doing", "what", "holder_in"];
+    tables.push(table("thread_time", &words, &["seconds", "waits", "held", "held_asleep"], &waits));
+    tables.push(table("user_locks", &columns, &["count", "block"], &rows));
+    let asleep = "start_thread;serve;Pool::take;pthread_cond_wait;do_futex_[k]";
+    tables.push(slept(&[("worker-1", asleep, 140.0, 1400.0)]));
+    let threads: Vec<[f64; 3]> = (1..=16).map(|tid| [f64::from(tid), 0.03, 10.0]).collect();
+    let rows: Vec<(&[&str], &[f64])> =
+        threads.iter().map(|row| (&["stamps", "worker-1"][..], &row[..])).collect();
+    tables.push(table("threads", &["process", "thread"], &["tid", "CPU", "SLP"], &rows));
+    observed(0.5, others, tables)
+}
+
+#[test]
+fn a_pool_is_known_by_the_wake_ups_that_were_followed() {
+    let of = |by: &[(Option<&str>, f64)]| first(&small_pool(by, 0.0, 0.0));
+    assert_eq!(of(&[(Some("worker-3/9"), 140.0)]), "small-pool");
+    assert_eq!(of(&[(Some("worker-3/9"), 50.0), (None, 90.0)]), "small-pool");
+    assert_eq!(of(&[(Some("worker-3/9"), 10.0), (None, 130.0)]), "", "too few are known");
+    assert_eq!(of(&[(Some("worker-3/9"), 50.0), (Some("main/7"), 60.0), (None, 30.0)]), "", "others give");
+}
+
+#[test]
+fn a_wait_of_a_moment_does_not_hide_one_that_lasts() {
+    let of = |locked: f64| first(&small_pool(&[(Some("worker-3/9"), 140.0)], locked, 19.0));
+    assert_eq!([of(5.0), of(60.0)], ["small-pool", "contended-lock"]);
+}
+
 #[test]
 fn a_lock_that_holds_threads_up_goes_first_where_others_have_the_cpus() {
     let of = |others: f64, waited: f64, queued: f64| {

@@ -445,6 +445,9 @@ pub(super) fn group(thread: &str) -> &str {
     name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-' || c == '#' || c == '_')
 }
 
+/// The part of the waits in a place whose wakers must be known.
+const KNOWN: f64 = 0.2;
+
 /// Threads that wait in one place for what threads of their own kind give back: connections, buffers, permits.
 fn pools(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     struct Waited<'a> {
@@ -452,6 +455,8 @@ fn pools(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
         process: &'a str,
         block: f64,
         count: f64,
+        /// Of `block`, where it is known who woke them, and where that was one of their own kind.
+        known: f64,
         by_own: f64,
     }
     let t = user_locks::Reader::open(view.context.recording).ok()??;
@@ -480,23 +485,27 @@ fn pools(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
             .filter(|s| s.process == process && s.user.contains(&site))
             .map(|s| group(s.thread))
             .collect();
-        let waker = t.holder.get(row).map(group).unwrap_or("");
+        let waker = t.holder.get(row).filter(|holder| !holder.is_empty()).map(group);
         let block = t.block.get(row).unwrap_or(0.0);
         let sum = all.entry((process, site)).or_insert(Waited {
             chain,
             process,
             block: 0.0,
             count: 0.0,
+            known: 0.0,
             by_own: 0.0,
         });
         sum.block += block;
         sum.count += t.count.get(row).unwrap_or(0) as f64;
-        sum.by_own += if threads.contains(&waker) { block } else { 0.0 };
+        // Wake-ups that were not followed name nobody.
+        sum.known += if waker.is_some() { block } else { 0.0 };
+        sum.by_own += if waker.is_some_and(|waker| threads.contains(&waker)) { block } else { 0.0 };
     }
     let top = all.into_values().max_by(|a, b| a.by_own.total_cmp(&b.by_own))?;
     let waiting = top.block / view.elapsed();
     // Idle workers wait for work that others give them; here those give back who wait.
-    if waiting < 1.5 || top.by_own < 0.5 * top.block || top.count < OFTEN * view.elapsed() {
+    let own = top.by_own >= 0.5 * top.known && top.known >= KNOWN * top.block;
+    if waiting < 1.5 || !own || top.count < OFTEN * view.elapsed() {
         return None;
     }
     let site = super::names::short(top.chain[0]);

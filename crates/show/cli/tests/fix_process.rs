@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::{err, out, root};
 use ncpu_machine::CpuSet;
+use ncpu_remedy::journal::trials;
 use ncpu_remedy::sys;
 use ncpu_trials::{MOST, hold};
 
@@ -110,24 +111,14 @@ fn what_a_killed_one_has_set_is_undone() {
     let listed = service.fix(&["--list"]);
     assert!(out(&listed).contains("all CPUs of the machine"), "{}{}", out(&listed), err(&listed));
     let said = service.dir.path().join("said");
-    let mut killed = service
-        .command(&["--try", "CPUs", "--rounds", "100"])
-        .stdout(Stdio::null())
-        .stderr(std::fs::File::create(&said).unwrap())
-        .spawn()
-        .unwrap();
-    let mut runs = || {
+    let file = || std::fs::File::create(&said).unwrap();
+    let mut command = service.command(&["--try", "CPUs", "--rounds", "100"]);
+    let mut killed = command.stdout(Stdio::null()).stderr(file()).spawn().unwrap();
+    service.until("the setting", || {
         let ended = killed.try_wait().unwrap();
         assert!(ended.is_none(), "{ended:?}: {}", std::fs::read_to_string(&said).unwrap());
-    };
-    service.until("the setting", || {
-        runs();
         !service.is_confined()
     });
-    let second = service.fix(&["--try", "batch", "--rounds", "2"]);
-    runs();
-    assert_eq!(second.status.code(), Some(1), "{}{}", out(&second), err(&second));
-    assert!(err(&second).contains("--rounds 100` tries settings on this machine"), "{}", err(&second));
     killed.kill().unwrap();
     killed.wait().unwrap();
     let undone = service.command(&["--list"]).args(["-o", "json"]).output().unwrap();
@@ -136,6 +127,18 @@ fn what_a_killed_one_has_set_is_undone() {
     let undo = undo.args(["fix", "--undo"]).env("NCPU_STATE_DIR", service.dir.path().join("state"));
     assert!(undo.status().unwrap().success());
     assert!(service.is_confined());
+}
+
+#[test]
+fn one_at_a_time_tries_settings() {
+    let Some(service) = Service::start() else { return };
+    let other = trials(&service.dir.path().join("state/undo"), &["another".into()]).unwrap();
+    let refused = service.fix(&["--try", "batch", "--rounds", "2"]);
+    assert_eq!(refused.status.code(), Some(1), "{}{}", out(&refused), err(&refused));
+    assert!(err(&refused).contains("`another` tries settings on this machine"), "{}", err(&refused));
+    drop(other);
+    let tried = service.fix(&["--try", "batch", "--rounds", "2"]);
+    assert!(tried.status.success() && out(&tried).contains("batch"), "{}{}", out(&tried), err(&tried));
 }
 
 /// Speeds, with nothing beside.

@@ -98,10 +98,11 @@ int main(void)
 	for (int i = 0; i < 10 || ticks < 32; i++)
 		once();
 	// Handlers that never return: memory mapped at that time is lost, as without the library.
-	leave = 1;
 	for (volatile int i = 0; i < 12; i++)
-		if (sigsetjmp(out, 1) == 0)
+		if (sigsetjmp(out, 1) == 0) {
+			leave = 1; /* no sooner: there is a way out now */
 			once();
+		}
 	leave = 0;
 	timer_delete(timer);
 	pthread_cancel(cancelled);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ncpu_schema::SampleClass;
 
 use super::claim::{Claim, Kind, Source};
-use super::libraries::is_lock_function;
+use super::libraries::{c_name, is_lock_function};
 use super::names::short;
 use super::places::Most;
 use super::user_locks::is_start;
@@ -24,13 +24,18 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     for (at, sample) in view.samples.iter().enumerate() {
         let in_lock = sample.kernel.is_empty()
             && sample.user.first().is_some_and(|leaf| is_lock_function(leaf) && *leaf != "syscall");
-        if sample.class == SampleClass::User && in_lock {
+        if sample.class == SampleClass::User && in_lock && !is_for_the_gil(&sample.user) {
             processes.entry(sample.process).or_default().push(at);
         }
     }
     // Locks that are taken now and then cost a few per cent of any program of several threads.
     processes.retain(|_, samples| view.sample_seconds(samples) >= LEAST * view.capacity());
     processes.into_iter().map(|(process, samples)| claim(view, process, &samples)).collect()
+}
+
+/// Whether Python takes its global lock or gives it back, at a call into C: no program can lock it less often.
+fn is_for_the_gil(user: &[&str]) -> bool {
+    user.iter().find(|f| !is_lock_function(f)).is_some_and(|f| ["take_gil", "drop_gil"].contains(&c_name(f)))
 }
 
 fn claim(view: &View<'_>, process: &str, samples: &[usize]) -> Claim {

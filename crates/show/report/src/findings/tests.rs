@@ -1525,3 +1525,15 @@ fn another_way_to_do_the_same_may_spare_more_than_a_functions_own_time() {
     let lock = Findings::of(&contended()).unwrap().list;
     assert_eq!((&*lock[0].id, lock[0].gain_at_most()), ("contended-lock", Some(lock[0].gain.1)));
 }
+
+#[test]
+fn pythons_own_lock_is_not_taken_too_often_by_the_program() {
+    let of = |caller: &str| {
+        let locked = format!("stamps;main;insert;PyEval_RestoreThread;{caller};__pthread_mutex_lock");
+        first(&recording(
+            0.0,
+            stacks(&[("user", &locked, 300.0), ("user", "stamps;main;insert;step", 900.0)]),
+        ))
+    };
+    assert_eq!([of("take_gil"), of("enter")], ["", "lock-functions"]);
+}

@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    /// A process whose parent has ended gets its scheduling back, too.
+    /// The orphans of a process get their scheduling back, too.
     #[test]
     fn orphans_born_during_a_trial_are_put_back() {
         let mut shell = std::process::Command::new("setsid");

@@ -174,7 +174,7 @@ pub fn threads_of_tree(root: u32) -> Vec<u32> {
 }
 
 /// The threads of a process, of its descendants, and of their orphans: processes that began after it, in its session or
-/// control group, whose parent is in neither.
+/// control group, and whose parent is in neither.
 pub fn threads_of_family(root: u32) -> Vec<u32> {
     let mut family = tree_of(root);
     let proc = Path::new("/proc");

@@ -97,8 +97,7 @@ fn choose(mut all: Vec<Chosen>, part: f64) -> std::result::Result<(Vec<Chosen>, 
 /// There is none, or it is damaged.
 pub fn read(asked: &Asked, name: &str) -> Result<Plan> {
     let file = file(name)?;
-    let bytes = asked.store().get(&file)?;
-    let Some(bytes) = bytes else {
+    let Some(bytes) = asked.store().get(&file)? else {
         let root = asked.root();
         return Err(Error::Fleet(format!("{root} has no fix `{name}`: --remedy and --before plan one")));
     };

@@ -27,7 +27,12 @@ pub struct Entry {
 }
 
 /// The most bytes that are read of plans, journals and lists.
-pub(crate) const MOST_OF_TEXT: u64 = 64 << 20;
+const MOST_OF_TEXT: u64 = 64 << 20;
+
+/// The most bytes that are read of a file; `of_part`: of a part.
+fn most_of(name: &str, of_part: u64) -> u64 {
+    if name.ends_with(".parquet") { of_part } else { MOST_OF_TEXT }
+}
 
 /// The file system operations that a fleet needs. Names are relative to the root and separate their parts
 /// with `/`.

@@ -70,7 +70,7 @@ fn one_hot_spinlock_is_counted_in_windows_unless_all_are_asked_for() {
         seen = observe(&part("torture"), auto);
     }
     let [count, counted, error] = of(&seen);
-    // Counted in windows, few are told from many.
+    // Windows that scale the count were opened for many.
     if count <= SCALED * counted && count < 100_000.0 * seen.elapsed {
         return eprintln!("skipped: the threads hardly met for a lock ({count} times)");
     }

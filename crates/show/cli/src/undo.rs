@@ -14,8 +14,12 @@ pub fn begin() -> anyhow::Result<Journal> {
     for replayed in journal::replay(&dir)? {
         tell(&replayed, true);
     }
-    let words: Vec<String> = std::env::args().collect();
-    Journal::begin(&dir, &words).context("nothing was changed")
+    Journal::begin(&dir, &words()).context("nothing was changed")
+}
+
+/// The words of this command.
+fn words() -> Vec<String> {
+    std::env::args().collect()
 }
 
 /// [`begin`], for settings that are tried on something that runs: one command at a time may, while it has the file open.
@@ -24,9 +28,7 @@ pub fn begin() -> anyhow::Result<Journal> {
 /// Another does so, or there can be no journal.
 pub fn begin_trials() -> anyhow::Result<(Journal, std::fs::File)> {
     let journal = begin()?;
-    let words: Vec<String> = std::env::args().collect();
-    let alone = journal::trials(&journal::directory(), &words).context("nothing was changed");
-    match alone {
+    match journal::trials(&journal::directory(), &words()).context("nothing was changed") {
         Ok(alone) => Ok((journal, alone)),
         Err(why) => {
             tell(&journal.finish(), false);

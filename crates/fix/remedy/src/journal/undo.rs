@@ -213,30 +213,15 @@ impl Undo {
             }
             Undo::Affinity { pid, start, cpus, ours, except } => {
                 let cpus = ncpu_machine::CpuSet::parse_list(cpus).map_err(|e| e.to_string())?;
-                if same(*pid, *start).is_none() {
-                    return Ok(false);
-                }
-                // Its children began with its CPUs. Threads that end meanwhile need nothing.
-                Ok(confine::each_of(
-                    || sys::threads_of_family(*pid),
-                    |tid| {
-                        let has_ours = || sys::affinity(tid).is_ok_and(|set| ours.contains(&set.to_list()));
-                        !except.contains(&tid) && has_ours() && sys::set_affinity(tid, &cpus).is_ok()
-                    },
-                ))
+                Ok(put_back((*pid, *start), except, |tid| {
+                    let has_ours = sys::affinity(tid).is_ok_and(|set| ours.contains(&set.to_list()));
+                    has_ours && sys::set_affinity(tid, &cpus).is_ok()
+                }))
             }
             Undo::Scheduled { pid, start, before, ours, except } => {
-                if same(*pid, *start).is_none() {
-                    return Ok(false);
-                }
-                // Those born since were given it by the thread that started them.
-                Ok(confine::each_of(
-                    || sys::threads_of_family(*pid),
-                    |tid| {
-                        let has_ours = || Schedule::read(tid).is_ok_and(|now| now == Some(*ours));
-                        !except.contains(&tid) && has_ours() && before.set(tid).is_ok()
-                    },
-                ))
+                Ok(put_back((*pid, *start), except, |tid| {
+                    Schedule::read(tid).is_ok_and(|now| now == Some(*ours)) && before.set(tid).is_ok()
+                }))
             }
             Undo::Confined { group, cpus, ours, except } => {
                 let set = |list: &str| ncpu_machine::CpuSet::parse_list(list).map_err(|e| e.to_string());
@@ -249,6 +234,13 @@ impl Undo {
 /// The process, if it is still the one that was meant.
 fn same(pid: u32, start: u64) -> Option<Pid> {
     (start_of(pid) == Some(start)).then(|| i32::try_from(pid).ok().and_then(Pid::from_raw)).flatten()
+}
+
+/// Changes the threads of a process and of its children, which began as their creator was, but those in `except`. Whether there were
+/// any; threads that end meanwhile need nothing.
+fn put_back((pid, start): (u32, u64), except: &[u32], mut change: impl FnMut(u32) -> bool) -> bool {
+    let is_same = same(pid, start).is_some();
+    is_same && confine::each_of(|| sys::threads_of_family(pid), |tid| !except.contains(&tid) && change(tid))
 }
 
 fn set_back(path: &Path, old: &str, new: &str) -> Result<bool, String> {

@@ -61,8 +61,8 @@ const CODA: u64 = 0x7375_7245;
 const VBOX: u64 = 0x786f_4256;
 /// Its files lie in a user's own directory, on whatever that is.
 const ECRYPTFS: u64 = 0xf15f;
-const REMOTE: [u64; 14] =
-    [FUSE, NFS, CIFS, SMB2, P9, CEPH, AFS[0], AFS[1], LUSTRE, GPFS, BEEGFS, ORANGEFS, CODA, VBOX];
+const REMOTE: [u64; 15] =
+    [FUSE, NFS, CIFS, SMB2, P9, CEPH, AFS[0], AFS[1], LUSTRE, GPFS, BEEGFS, ORANGEFS, CODA, VBOX, ECRYPTFS];
 /// Those that number files and devices as they like.
 const OVERLAY: u64 = 0x794c_7630;
 const BTRFS: u64 = 0x9123_683e;
@@ -287,7 +287,7 @@ impl Source {
         };
         let listed = || {
             let about = read(&Path::new("/proc/self/fdinfo").join(self.0.fd.as_raw_fd().to_string()))?;
-            let about = String::from_utf8_lossy(&about).into_owned();
+            let about = String::from_utf8_lossy(&about);
             let id =
                 about.lines().find_map(|line| line.strip_prefix("mnt_id:")).map(|id| id.trim().as_bytes());
             let mounts = read(&process.join("mountinfo"))?;
@@ -320,8 +320,7 @@ impl Source {
 }
 
 fn is_remote(about: &Answer) -> bool {
-    let system = about.system & 0xffff_ffff;
-    REMOTE.contains(&system) || system == ECRYPTFS
+    REMOTE.contains(&(about.system & 0xffff_ffff))
 }
 
 /// Whether it is root's own file on a disk of this machine. What lies below an overlay is not known.

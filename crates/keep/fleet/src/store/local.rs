@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use ncpu_files::Dir;
 use rustix::fs::{FileType, FlockOperation};
 
-use crate::store::{Entry, Hold, MOST_OF_TEXT, Store};
+use crate::store::{Entry, Hold, Store, most_of};
 use crate::tables::Kept;
 use crate::{Error, Result};
 
@@ -92,8 +92,7 @@ impl Store for Local {
     fn get(&self, name: &str) -> Result<Option<Vec<u8>>> {
         let path = self.path.join(name);
         let (dir, file) = (path.parent().unwrap_or(&path), path.file_name().unwrap_or_default());
-        let most = if name.ends_with(".parquet") { MOST } else { MOST_OF_TEXT };
-        match Dir::open(dir).and_then(|dir| dir.read(file, most)) {
+        match Dir::open(dir).and_then(|dir| dir.read(file, most_of(name, MOST))) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
             Err(e) => Err(Error::store(path.display().to_string(), "read", e)),

@@ -7,7 +7,7 @@ use rusty_s3::{Bucket, Credentials, UrlStyle};
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
-use crate::store::{Entry, Hold, MOST_OF_TEXT, Store};
+use crate::store::{Entry, Hold, Store, most_of};
 use crate::{Error, Result, when};
 
 /// The validity of a signature.
@@ -208,8 +208,7 @@ impl Store for S3 {
         })?;
         let missing = answer.status().as_u16() == 404;
         let mut body = answer.into_body();
-        let most = if name.ends_with(".parquet") { MOST } else { MOST_OF_TEXT };
-        let bytes = body.with_config().limit(most).read_to_vec();
+        let bytes = body.with_config().limit(most_of(name, MOST)).read_to_vec();
         let bytes = bytes.map_err(|e| Error::store(self.label(name), "read", e))?;
         if missing {
             return match String::from_utf8_lossy(&bytes).contains("NoSuchBucket") {
@@ -334,7 +333,7 @@ mod tests {
     #[test]
     fn a_note_without_end_is_not_read() {
         let head = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n".to_vec();
-        let large = store(move |_| [&head[..], &vec![0; MOST_OF_TEXT as usize + 1]].concat());
+        let large = store(move |_| [&head[..], &vec![0; crate::store::MOST_OF_TEXT as usize + 1]].concat());
         assert!(large.get("compacting.json").is_err());
     }
 }

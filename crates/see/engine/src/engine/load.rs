@@ -51,8 +51,8 @@ const AGAIN_PER_SECOND: u64 = 20;
 /// Stacks of timer samples copied and unwound a second on the whole machine: some 30 µs and 16 KiB each at most.
 const COPIES_PER_SECOND: u64 = 2000;
 
-/// The programs, in two objects with the same tables: the kernel takes as long to check those at switches as all others, and
-/// checks both at the same time.
+/// The programs, in two objects with the same tables: the kernel checks both at the same time. The programs at switches take half of the
+/// time to check.
 pub(super) struct Loaded {
     /// All but those of `switches`, and the tables.
     pub skel: EngineSkel<'static>,

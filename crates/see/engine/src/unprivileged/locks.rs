@@ -457,7 +457,7 @@ impl Process {
     }
 }
 
-/// What a process's threads, by their numbers, did with a semaphore.
+/// Waits and posts of a semaphore, by the numbers of a process's threads.
 #[derive(Default)]
 struct Semaphore {
     /// How often each waited, and how long in all, in nanoseconds.
@@ -474,8 +474,8 @@ impl Semaphore {
         let by_waiters = self.posts.iter().filter(|(index, _)| self.waiters.contains_key(index));
         let posted = |index: &usize| self.posts.iter().any(|p| p.0 == *index);
         // The last to get a lock waits once, and gives it back when nobody waits.
-        let told = self.waiters.iter().filter(|(index, of)| posted(index) || of.0 > 1);
-        let waited = sum(&mut told.map(|(_, of)| of.1));
+        let counted = self.waiters.iter().filter(|(index, of)| posted(index) || of.0 > 1);
+        let waited = sum(&mut counted.map(|(_, of)| of.1));
         let of_posters = self.waiters.iter().filter(|(index, _)| posted(index));
         let by_posters = sum(&mut of_posters.map(|(_, of)| of.1));
         by_posters > 0 && sum(&mut by_waiters.map(|p| p.1)) >= posts / 2 && by_posters >= waited / 2
@@ -556,7 +556,7 @@ mod tests {
         assert!(!is_a_lock(&[(0, 1)], &[(1, 1, 40)]));
         assert!(!is_a_lock(&[(0, 20)], &[(1, 20, 40), (2, 20, 40)]));
         assert!(!is_a_lock(&[], &[(1, 1, 40)]));
-        // A worker that tells of more work, among those that take it.
+        // A worker that posts more work, among those that take it.
         assert!(!is_a_lock(&[(0, 20), (1, 2)], &[(1, 11, 20), (2, 11, 20)]));
         // It waits for another's word far longer than the others for its own.
         assert!(!is_a_lock(&[(0, 2), (1, 2)], &[(1, 2, 1), (2, 2, 90)]));

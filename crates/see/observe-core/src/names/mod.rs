@@ -455,8 +455,10 @@ impl Symbols {
 
     /// Adds the caller of a function of Go that keeps no frame pointer; returns the word that it was read from.
     fn add_gos_caller(&mut self, stack: &mut Stack, copy: &Copied) -> Option<usize> {
-        let innermost = stack.user.first() == Some(&copy.regs[0]);
-        let (word, caller) = self.user.gos_caller(&self.maps, stack.tgid, copy).filter(|_| innermost)?;
+        if stack.user.first() != Some(&copy.regs[0]) {
+            return None;
+        }
+        let (word, caller) = self.user.gos_caller(&self.maps, stack.tgid, copy)?;
         if stack.user.get(1) != Some(&caller) {
             stack.user.insert(1, caller);
             stack.user.truncate(MAX_FRAMES);

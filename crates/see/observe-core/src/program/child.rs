@@ -172,11 +172,10 @@ impl Child {
         }
 
         let variables = environment_of(setting).map_err(fork_error)?;
-        let no_keys = keys::filter();
-        let filter = setting
-            .user
-            .filter(|user| keys::may_be_pushed(user.uid))
-            .map(|_| libc::sock_fprog { len: no_keys.len() as u16, filter: no_keys.as_ptr().cast_mut() });
+        let no_keys = setting.user.filter(|user| keys::may_be_pushed(user.uid)).map(|_| keys::filter());
+        let filter = no_keys
+            .as_ref()
+            .map(|filter| libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() });
         let mut environment: Vec<*const libc::c_char> = variables.iter().map(|v| v.as_ptr()).collect();
         environment.push(std::ptr::null());
 

@@ -127,7 +127,7 @@ pub(super) fn hot(view: &View<'_>) -> Option<(String, f64)> {
             format!("{name} {:.0} %", 100.0 * seconds / all)
         })
         .collect();
-    // What a script calls is no code of its author's.
+    // A function that a script calls has no parts of the author's.
     let last = chain.last().filter(|_| scripts::shown(&chain).is_none()).cloned();
     let inner = last.as_deref().and_then(|last| own_inside(view, last));
     chain.extend(inner);

@@ -162,6 +162,7 @@ const OF_LOCKS: u8 = 60;
 
 /// The part of the longest wait above which the kind of a wait decides which is named, and not its length.
 const BRIEFLY: f64 = 0.1;
+
 /// The part of capacity that other programs have where a lock may cost time and no capacity; and the time that is waited for it
 /// then, of that of the observation.
 const BESIDE: f64 = 0.1;
@@ -361,8 +362,8 @@ impl Findings {
         let least = if beside { WAITED } else { WAITED_BUSY };
         let waited = |found: &Finding| found.waited.unwrap_or(0.0);
         // A program whose threads mostly ran, or stood for a CPU, had other work meanwhile.
-        let active = asleep::active(view);
-        let held = |found: &Finding| active.is_some_and(|active| waited(found) >= HELD * active);
+        let held =
+            |found: &Finding| asleep::active(view).is_some_and(|active| waited(found) >= HELD * active);
         // Where the program itself keeps them busy, what else is waited for may be its own doing.
         let counts = |found: &Finding| match found.kind {
             Kind::Lock | Kind::KernelLock => beside || busy,
@@ -375,7 +376,7 @@ impl Findings {
         let large = |found: &Finding| counts(found) && waited(found) >= least * view.elapsed();
         let longest = others.iter().filter(|found| large(found)).map(waited).fold(0.0, f64::max);
         let is_brief = |found: &Finding| waited(found) < BRIEFLY * longest;
-        // What holds up for a moment is no answer to what is waited for all the time.
+        // A wait of a moment does not hide one that lasts.
         if list.iter().all(|found| found.advice.is_none() || found.share < ADVISED && is_brief(found)) {
             let meanwhile =
                 if beside { "Other programs use the CPUs" } else { "Other threads keep the CPUs busy" };

@@ -283,36 +283,48 @@ fn interpreted(view: &View<'_>) -> Vec<Claim> {
         let runs = |s: &Sampled<'_>| {
             s.process == process && s.class == SampleClass::User && !is_java_machines(s.thread)
         };
-        let samples: Vec<(usize, f64)> =
-            view.samples.iter().enumerate().filter(|(_, s)| runs(s)).map(|(at, s)| (at, s.seconds)).collect();
-        if samples.iter().map(|(_, s)| s).sum::<f64>() < INTERPRETS * view.capacity() {
+        let samples: Vec<usize> =
+            view.samples.iter().enumerate().filter(|(_, s)| runs(s)).map(|(at, _)| at).collect();
+        if view.sample_seconds(&samples) < INTERPRETS * view.capacity() {
             continue;
         }
-        let mut places = Most::default();
-        for &(at, seconds) in &samples {
-            places.add(&Place::of(&view.samples[at], "").words(), seconds);
-        }
-        let (words, place) = places.place(process);
         let (when, part, what) = match compiled {
             true => (When::LightlyCompiled, SPARED, "what optimized code would spare"),
             false => (When::Interpreted, 1.0, "interpreting"),
         };
-        let mut claim = Claim::new(Kind::Runtime, [when], "Java")
-            .with("language", "Java")
-            .with("process", process)
-            .with("place", place);
+        let mut claim = slowly_run(view, (when, "Java"), ("Java", process), &samples, (part, what));
         claim.key = format!("{} {process}", when.word());
-        for (at, seconds) in samples {
-            claim.ask(Source::Sample(at), part * seconds, what);
-        }
         if compiled {
             // The upper end: a third of the time is left.
             claim.dear = claim.asked();
         }
-        claim.line("runs", words);
         claims.push(claim);
     }
     claims
+}
+
+/// The cause that these samples of a process are not run as fast as they could be: a part of them is spared.
+fn slowly_run(
+    view: &View<'_>,
+    (when, subject): (When, &'static str),
+    (language, process): (&'static str, &str),
+    samples: &[usize],
+    (part, what): (f64, &'static str),
+) -> Claim {
+    let mut places = Most::default();
+    for &at in samples {
+        places.add(&Place::of(&view.samples[at], "").words(), view.samples[at].seconds);
+    }
+    let (words, place) = places.place(process);
+    let mut claim = Claim::new(Kind::Runtime, [when], subject)
+        .with("language", language)
+        .with("process", process)
+        .with("place", place);
+    for &at in samples {
+        claim.ask(Source::Sample(at), part * view.samples[at].seconds, what);
+    }
+    claim.line("runs", words);
+    claim
 }
 
 /// The part of a process's user code that V8's interpreter has where nothing is compiled, and how many seconds of it say so: a program
@@ -359,21 +371,10 @@ fn interpreted_by_v8(view: &View<'_>) -> Vec<Claim> {
         {
             continue;
         }
-        let mut places = Most::default();
-        for &at in &bytecodes {
-            places.add(&Place::of(&view.samples[at], "").words(), view.samples[at].seconds);
-        }
-        let (words, place) = places.place(process);
-        let mut claim = Claim::new(Kind::Runtime, [When::Interpreted], "V8")
-            .with("language", "V8")
-            .with("process", process)
-            .with("place", place);
+        let interpreted = (When::Interpreted, "V8");
+        let mut claim = slowly_run(view, interpreted, ("V8", process), &bytecodes, (1.0, "interpreting"));
         claim.key = format!("interpreted {process}");
-        for at in bytecodes {
-            claim.ask(Source::Sample(at), view.samples[at].seconds, "interpreting");
-        }
         claim.dear = all;
-        claim.line("runs", words);
         claims.push(claim);
     }
     claims
@@ -405,20 +406,9 @@ fn not_compiled(view: &View<'_>) -> Vec<Claim> {
         if seconds < NOT_COMPILED * all || seconds < INTERPRETED_FOR || seconds < INTERPRETS * left {
             continue;
         }
-        let mut places = Most::default();
-        for &at in &samples {
-            places.add(&Place::of(&view.samples[at], "").words(), view.samples[at].seconds);
-        }
-        let (words, place) = places.place(process);
-        let mut claim = Claim::new(Kind::Runtime, [When::Interpreted], "method")
-            .with("language", "Java")
-            .with("process", process)
-            .with("place", place);
+        let interpreted = (When::Interpreted, "method");
+        let mut claim = slowly_run(view, interpreted, ("Java", process), &samples, (1.0, "interpreting"));
         claim.key = format!("not compiled {method}");
-        for at in samples {
-            claim.ask(Source::Sample(at), view.samples[at].seconds, "interpreting");
-        }
-        claim.line("runs", words);
         claims.push(claim);
     }
     claims

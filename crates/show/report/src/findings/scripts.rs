@@ -137,7 +137,7 @@ pub(super) fn shown(chain: &[String]) -> Option<String> {
     let inner = &chain[own + 1..];
     let first = inner.first()?;
     let mut words = spoken(first);
-    // What a library's function comes to.
+    // The innermost function of a library's call.
     if let Some(last) = inner.last().filter(|_| inner.len() > 1) {
         words += &format!(" → {}", spoken(last));
     }

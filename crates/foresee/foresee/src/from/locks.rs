@@ -396,6 +396,22 @@ fn busy(cpus: u32, lost: f64) -> f64 {
     of(low).1.min(BUSIEST)
 }
 
+/// Whether threads with this lock mostly stood on a run queue while others waited for it, and did not sleep.
+fn holder_is_runnable(recording: &Recording, names: &Names<'_>, lock: &str) -> bool {
+    let Some(t) = recording.tables.get("thread_time") else { return false };
+    let (mut runnable, mut all) = (0.0, 0.0);
+    let mine = |r: &usize| {
+        t.text(*r, "holder_in").is_some()
+            && t.text(*r, "what").is_some_and(|what| names.of_word(what) == lock)
+    };
+    for r in (0..t.num_rows()).filter(mine) {
+        let held = t.number(r, "held").unwrap_or(0.0);
+        all += held;
+        runnable += if t.text(r, "holder_in") == Some(ncpu_schema::ON_QUEUE) { held } else { 0.0 };
+    }
+    runnable > MOSTLY * all
+}
+
 /// How each lock of a model was waited for.
 pub(super) fn seen(recording: &Recording, names: &Names<'_>, locks: &[LockPart], about: &About) -> Vec<Seen> {
     let About { elapsed, units, spin, cpus, preempted, .. } = *about;
@@ -430,8 +446,15 @@ pub(super) fn seen(recording: &Recording, names: &Names<'_>, locks: &[LockPart],
             told.min(by_instructions).max(LEAST_EACH)
         };
         let held = match cause {
-            // A thread that loses its CPU has the lock with this probability, and all others wait for it then.
-            _ if cpus == 1 => Some((count / preempted.max(1.0)).min(BUSIEST) * elapsed),
+            // A thread that loses its CPU has the lock with this probability, and all others wait for it then. Threads that wake others
+            // under the lock lose it to these: the code under the lock is no longer than it was seen to run.
+            _ if cpus == 1 => {
+                let seconds = (count / preempted.max(1.0)).min(BUSIEST) * elapsed;
+                let ran = cause
+                    .map(|c| c.inside)
+                    .filter(|s| *s > 0.0 && holder_is_runnable(recording, names, &lock.name));
+                Some(ran.map_or(seconds, |ran| seconds.min(ran)))
+            }
             Some(cause) if !first.is_some_and(|f| f.ns >= TOLD_BY_WAITS) => {
                 let busy = busy(cpus, cause.lost / (f64::from(cpus) * elapsed)) * elapsed;
                 Some(inside.map_or(busy, |inside| busy.min(inside)))

@@ -1094,6 +1094,38 @@ fn one_cpu_shows_a_lock_by_holders_that_lose_it() {
 }
 
 #[test]
+fn on_one_cpu_a_lock_is_held_for_no_longer_than_its_code_ran_while_holders_stand_on_the_run_queue() {
+    let (mut recording, x) = observed(&plain(4), 1);
+    let elapsed = recording.tables["summary"].number(0, "elapsed").unwrap();
+    let four = [1, 2, 3, 4].map(|tid| (tid, 0.25 * elapsed, 0.0, 0.75 * elapsed, 160));
+    recording.tables.insert("threads".into(), threads_of(1, &four));
+    recording.tables.insert("user_locks".into(), user_locks_of(&[("0x7f00", "lock", 600, 0.3 * elapsed)]));
+    let busy = |holder_in: &str, inside: f64| {
+        let mut recording = recording.clone();
+        let mut waits = ncpu_schema::thread_time::Rows::new();
+        waits.push(ncpu_schema::thread_time::Row {
+            what: "0x7f00".into(),
+            holder_in: holder_in.into(),
+            held: Some(0.3 * elapsed),
+            ..Default::default()
+        });
+        recording.tables.insert("thread_time".into(), waits.finish());
+        let lock = NamedLock { name: "lock in put".into(), rows: vec![0], lost: 0.0, inside, entering: 0.0 };
+        let beside = Beside { locks: Some(vec![lock]), ..Beside::default() };
+        let model = recording_beside(&recording, Some(x), None, &beside).unwrap().model;
+        model.lock[0].takes * model.lock[0].hold_ns * x * 1e-9
+    };
+    let (ran, unknown, slept) = (
+        busy(ncpu_schema::ON_QUEUE, 0.05 * elapsed),
+        busy(ncpu_schema::ON_QUEUE, 0.0),
+        busy("read", 0.05 * elapsed),
+    );
+    assert!((ran - 0.05).abs() < 0.01, "{ran}");
+    assert!(unknown > 0.5, "{unknown}");
+    assert!(slept > 0.5, "a holder that sleeps is not seen to run: {slept}");
+}
+
+#[test]
 fn a_program_that_is_bound_is_recorded_on_the_cpus_it_may_use() {
     let (mut recording, x) = observed(&Model { threads: 1, ..plain(1) }, 2);
     let cpus = |recording: &Recording| {

@@ -1537,3 +1537,30 @@ fn pythons_own_lock_is_not_taken_too_often_by_the_program() {
     };
     assert_eq!([of("take_gil"), of("enter")], ["", "lock-functions"]);
 }
+
+#[test]
+fn a_function_that_only_takes_a_lock_does_not_hold_it() {
+    let of = |caller: &str, stack: &str, on_cpu: &[(&str, &str, f64)]| {
+        let mut tables = stacks(on_cpu);
+        let words: &[&str] = &["0x7f01", "lock", "stamps", caller, stack];
+        tables.push(table(
+            "user_locks",
+            &["lock", "type", "process", "caller", "stack"],
+            &["count", "block"],
+            &[(words, &[100.0, 8.0])],
+        ));
+        super::named_locks(&observed(8.0, 0.0, tables)).unwrap()[0].inside
+    };
+    let stack = "__lll_lock_wait;pthread_mutex_lock;enter;put;worker;start_thread";
+    let work = ("user", "stamps;start_thread;worker;factor", 600.0);
+    let send = ("user", "stamps;start_thread;worker;put;send", 100.0);
+    let check = ("user", "stamps;start_thread;worker;put;enter;check", 100.0);
+    let take = ("user", "stamps;start_thread;worker;put;enter;pthread_mutex_lock", 100.0);
+    let [its_own, callers, workers] =
+        [&[work, check][..], &[work, send, take], &[work]].map(|on_cpu| of("enter", stack, on_cpu));
+    // Two CPUs ran the program for eight seconds each.
+    let near = |got: f64, want: f64| (got - want).abs() < 0.01;
+    assert!(near(its_own, 16.0 / 7.0), "{its_own}");
+    assert!(near(callers, 16.0 / 8.0), "{callers}");
+    assert!(near(workers, 16.0), "{workers}");
+}

@@ -134,12 +134,32 @@ fn entering(view: &View<'_>, lock: &Waited<'_>) -> f64 {
     functions + samples * seconds / (all.max(1) as f64)
 }
 
-/// CPU-seconds of code in which a lock may be held.
+/// The most functions between one that only takes a lock and the one that holds it: `__enter__`, a guard's constructor.
+const WRAPPERS: usize = 3;
+
+/// CPU-seconds of code in which a lock may be held. A function in which nothing is seen but the taking of the lock only wraps
+/// that: its caller holds the lock.
 fn inside(view: &View<'_>, lock: &Waited<'_>) -> f64 {
-    let takers = lock.takers();
+    let mut takers = lock.takers();
+    for _ in 0..WRAPPERS {
+        let seconds = inside_of(view, lock.process, &takers);
+        if seconds > 0.0 {
+            return seconds;
+        }
+        let callers = lock.stacks.iter().filter_map(|(stack, _)| {
+            let last = stack.iter().rposition(|f| takers.contains(f))?;
+            stack.get(last + 1).copied()
+        });
+        takers = callers.filter(|f| !is_start(f)).collect();
+    }
+    0.0
+}
+
+/// CPU-seconds of code of a process in some functions and what they call, without that of locks.
+fn inside_of(view: &View<'_>, process: &str, functions: &[&str]) -> f64 {
     let of = |sample: &&Sampled<'_>| {
-        sample.process == lock.process
-            && sample.user.iter().any(|f| takers.contains(f))
+        sample.process == process
+            && sample.user.iter().any(|f| functions.contains(f))
             && !in_futex(sample)
             && !sample.user.first().is_some_and(|leaf| is_lock_function(leaf))
     };

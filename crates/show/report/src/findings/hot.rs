@@ -12,7 +12,7 @@ use super::places::{Most, Place, begins, is_library, is_line, is_own_line};
 use super::runtime::compiles;
 use super::scripts;
 use super::system_calls::call_in;
-use super::view::{Sampled, View};
+use super::view::{Sampled, Slept, View};
 use crate::onion::evidence::collectors::collector;
 
 /// The part of user code that a chain of calls has to be named.
@@ -236,16 +236,25 @@ pub(super) fn called(view: &View<'_>) -> Option<(String, f64)> {
     Some((words, seconds / all))
 }
 
+/// The part of the observation that a sleep lasts on average of a thread that has nothing to do.
+const IDLE: f64 = 0.1;
+
 /// The call and place that threads of a program that hardly runs wait in most, and its part of their waits.
 pub(super) fn waits(view: &View<'_>) -> Option<(String, f64)> {
     let runs = active(view)?;
     if runs >= RUNS * view.elapsed() {
         return None;
     }
+    let waits: Vec<&Slept<'_>> =
+        view.slept.iter().filter(|s| s.wait != "run queue" && !keeps_house(s)).collect();
+    let all_of = |rows: &[&Slept<'_>]| rows.iter().map(|s| s.seconds).sum::<f64>();
+    // Threads of pools that had nothing to do outweigh those that work: what is waited for comes back.
+    let ended: Vec<&Slept<'_>> = waits.iter().copied().filter(|s| s.each() < IDLE * view.elapsed()).collect();
+    let waits = if all_of(&ended) >= WAITS * view.elapsed() { ended } else { waits };
     let children = ["wait4", "waitid"];
     let mut sums: BTreeMap<(&str, String), f64> = BTreeMap::new();
     let mut all = 0.0;
-    for s in view.slept.iter().filter(|s| s.wait != "run queue" && !keeps_house(s)) {
+    for s in waits {
         let call = call_in(&s.kernel).unwrap_or("");
         if children.contains(&call) {
             continue;

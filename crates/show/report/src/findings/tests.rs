@@ -1564,3 +1564,33 @@ fn a_function_that_only_takes_a_lock_does_not_hold_it() {
     assert!(near(callers, 16.0 / 8.0), "{callers}");
     assert!(near(workers, 16.0), "{workers}");
 }
+
+#[test]
+fn keys_in_certificates_that_tls_settings_read_are_of_these() {
+    let of = |frame: &str| {
+        let stack =
+            format!("stamps;main;session;{frame};PEM_X509_INFO_read_bio_ex;d2i_PUBKEY;OSSL_DECODER_from_bio");
+        first(&observed(8.0, 0.0, stacks(&[("user", &stack, 800.0)])))
+    };
+    assert_eq!(of("SSL_CTX_load_verify_locations"), "clients-made");
+    assert_eq!(of("read_key"), "keys-parsed");
+}
+
+#[test]
+fn pools_without_work_do_not_hide_what_the_program_waits_for() {
+    let polls = "main;ask;poll;__x64_sys_poll_[k];do_sys_poll_[k]";
+    let pool = "start_thread;worker;pthread_cond_wait;__x64_sys_futex_[k];do_futex_[k]";
+    let of = |asked: f64| {
+        let mut tables = vec![slept(&[("stamps", polls, asked, 100.0), ("stamps", pool, 36.0, 20.0)])];
+        let row: &[f64] = &[1.0, 0.3, 36.0 + asked];
+        tables.push(table(
+            "threads",
+            &["process", "thread"],
+            &["tid", "CPU", "SLP"],
+            &[(&["stamps", "stamps"], row)],
+        ));
+        Findings::of(&observed(0.2, 0.0, tables)).unwrap().waits.map(|(words, _)| words)
+    };
+    assert!(of(9.0).unwrap().starts_with("in poll"), "{:?}", of(9.0));
+    assert!(of(0.1).unwrap().starts_with("in futex"), "nothing else is waited for: {:?}", of(0.1));
+}

@@ -83,6 +83,8 @@ pub struct Seen {
     pub others: f64,
     /// CPUs that the program used; 0 where that is not known.
     pub own: f64,
+    /// The part of the time for which the one CPU idled, 0–1, in a window on one; 0 where that is not known.
+    pub idled: f64,
     /// In which run of the program it was: another run is another block.
     pub run: u64,
 }
@@ -171,6 +173,9 @@ pub struct Found {
     pub speed: f64,
     /// Speed without any contention over its speed.
     pub anchor: Option<Figure>,
+    /// The part of the time for which the one CPU of the anchor idled, 0–1: where it is above [`MOST_IDLE`] there is no anchor, since the
+    /// program then waits for something else than CPUs.
+    pub idled: f64,
     /// CPUs that other programs used.
     pub others: f64,
     /// Its average loss of speed to doses, 0–1.
@@ -237,6 +242,8 @@ struct Sums {
     others: (f64, f64),
     /// Logarithms of speeds on one CPU over speeds on all, of windows side by side.
     anchors: Vec<f64>,
+    /// Seconds for which the CPU of these windows idled, and their seconds.
+    idled: (f64, f64),
     found: Found,
 }
 
@@ -300,6 +307,7 @@ pub fn search<B: Bench>(
     found.places.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
     found.speed = mean(&sums.free).map_or(sums.free.first().copied().unwrap_or(0.0), |m| m.mean);
     found.anchor = program.anchor;
+    found.idled = idled(&sums);
     found.others = others(&sums);
     found.slowdown = if sums.seconds > 0.0 { sums.harm / sums.seconds } else { 0.0 };
     found.seconds = bench.seconds();
@@ -342,7 +350,7 @@ fn largest_unit(candidate: &Candidate, options: &Options, rate: f64) -> u32 {
 
 fn program(sums: &Sums, options: &Options) -> Program {
     let cpus = (options.cpus - others(sums)).max(options.cpus / 2.0).max(1.0);
-    let anchor = mean(&sums.anchors).map(|m| {
+    let anchor = mean(&sums.anchors).filter(|_| idled(sums) <= MOST_IDLE).map(|m| {
         let speed = |log: f64| cpus * log.exp();
         Figure { value: speed(m.mean), low: speed(m.mean - m.half), high: speed(m.mean + m.half) }
     });
@@ -352,6 +360,15 @@ fn program(sums: &Sums, options: &Options) -> Program {
 /// CPUs that other programs used on average.
 fn others(sums: &Sums) -> f64 {
     if sums.others.1 > 0.0 { sums.others.0 / sums.others.1 } else { 0.0 }
+}
+
+/// The part of the time for which the one CPU of the anchor may idle: a program that leaves it idle waits for devices, timers or others, and
+/// would not do as much again on each further CPU.
+pub const MOST_IDLE: f64 = 0.1;
+
+/// The part of the time for which the one CPU of the anchor idled.
+fn idled(sums: &Sums) -> f64 {
+    if sums.idled.1 > 0.0 { sums.idled.0 / sums.idled.1 } else { 0.0 }
 }
 
 /// A window beside another on one CPU. Whether all is over.
@@ -376,6 +393,8 @@ fn anchor<B: Bench>(bench: &mut B, sums: &mut Sums) -> Result<bool, B::Error> {
     if let [Some(free), Some(one)] = pair {
         sums.free.push(free.speed);
         sums.anchors.push((one.speed / free.speed).ln());
+        sums.idled.0 += one.idled * one.seconds;
+        sums.idled.1 += one.seconds;
     }
     Ok(false)
 }
@@ -656,6 +675,8 @@ mod tests {
         rest: f64,
         cpus: f64,
         noise: f64,
+        /// The part of the time for which it leaves one CPU idle.
+        idles: f64,
         /// Delay of the program by a dose of the call, over the dose.
         times: f64,
         /// Windows until the user stops it.
@@ -675,6 +696,7 @@ mod tests {
                 rest: 300.0,
                 cpus: 4.0,
                 noise: 0.03,
+                idles: 0.0,
                 times: 1.0,
                 most: usize::MAX,
                 harm: (0.0, 0.0),
@@ -726,6 +748,7 @@ mod tests {
                 refused: 0,
                 others: 0.0,
                 own: 0.8 * self.cpus,
+                idled: if order == Order::OneCpu { self.idles } else { 0.0 },
                 run: 1,
             }))
         }
@@ -792,6 +815,19 @@ mod tests {
         let missing = of(&found, "missing");
         assert_eq!((missing.verdict, missing.why.as_deref()), (DoseVerdict::Unknown, Some("no such place")));
         assert!(!found.over && found.lost > 0);
+    }
+
+    #[test]
+    fn a_program_that_leaves_one_cpu_idle_has_no_anchor() {
+        let of = |idles: f64| {
+            fastrand::seed(12);
+            let found =
+                search(&mut Passing { idles, ..Passing::new(12) }, &options(4.0), candidates()).unwrap();
+            assert!((found.idled - idles).abs() < 1e-9, "{}", found.idled);
+            (found.anchor.is_some(), found.places[0].removed.is_some())
+        };
+        assert_eq!(of(0.02), (true, true));
+        assert!(!of(0.4).0);
     }
 
     #[test]

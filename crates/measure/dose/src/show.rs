@@ -5,7 +5,7 @@ use ncpu_table::{Table, safe};
 
 use crate::gain::Figure;
 use crate::place::is_exclusive;
-use crate::search::{Dosed, Found, LEAST_GAIN};
+use crate::search::{Dosed, Found, LEAST_GAIN, MOST_IDLE};
 
 /// Columns that names of places get in text.
 const NAME: usize = 40;
@@ -213,6 +213,13 @@ fn footnotes(found: &Found, cpus: u32) -> Vec<String> {
         out.push(format!(
             "anchor   without contention, on one CPU and times {cpus}: {} of its speed",
             gain(anchor)
+        ));
+    }
+    if found.idled > MOST_IDLE {
+        out.push(format!(
+            "anchor   unknown: on one CPU the program leaves {:.0} % of it idle, so it waits for something\n         else than CPUs; \
+             `ncpu run` says for what",
+            100.0 * found.idled
         ));
     }
     let probe = found.places.iter().filter_map(|p| Some((p.probe?, p))).max_by(|a, b| a.0.total_cmp(&b.0));

@@ -217,9 +217,8 @@ fn measure(args: &DoseArgs, stop: &AtomicBool) -> anyhow::Result<Option<Measured
     let (looked, bins) = looked;
     let mut length = Duration::from_millis(args.window);
     let (speed, metric) = if wants_runs {
-        let measure = args.metric.measure()?;
-        let name = measure.name();
-        (Speed::Runs(measure), name.trim_end_matches("/s").to_owned())
+        let words = if args.metric.metric.is_some() { "units of its output" } else { "runs" };
+        (Speed::Runs(args.metric.measure()?), words.to_owned())
     } else {
         match speed_of(args.metric_url.as_deref(), args.count.as_deref(), &looked.files, &bins)? {
             Some(Chosen { speed, words, rate }) => {
@@ -275,6 +274,13 @@ fn measure(args: &DoseArgs, stop: &AtomicBool) -> anyhow::Result<Option<Measured
     bench.subject.finish();
     notes.extend(bench.unread.take().map(|why| format!("the counter could not be read at times: {why}")));
     let found = searched?;
+    if whole && found.windows.is_empty() && !found.over {
+        notes.push(format!(
+            "of no place were there enough runs of the command within the {} s of --for: give a shorter command, more time, or one \
+             --place",
+            args.length
+        ));
+    }
     if args.pid.is_some() {
         notes.push("a running service is not confined to one CPU, so the gain of a lock is what its waiters' CPU time gives: at least that".into());
     }

@@ -148,8 +148,17 @@ impl<'a> Windows<'a> {
         Some((work, before + before.elapsed() / 2))
     }
 
-    /// CPU-seconds that other programs used so far, on all CPUs, and those that the program did; `None` where that cannot be
-    /// read.
+    /// Seconds for which the CPU of the anchor has idled so far; `None` where that cannot be read.
+    fn idled(&self) -> Option<f64> {
+        let text = std::fs::read("/proc/stat").ok()?;
+        let mut idle = None;
+        // user nice system idle iowait
+        parse::stat(&text, |cpu, t| idle = if cpu == self.cpu { Some(t[3] + t[4]) } else { idle }).ok()?;
+        Some(idle? as f64 / rustix::param::clock_ticks_per_second() as f64)
+    }
+
+    /// CPU-seconds that other programs used so far, on all CPUs, and those that the program did, with its processes that it has
+    /// waited for; `None` where that cannot be read.
     fn used(&self) -> Option<(f64, f64)> {
         let hz = rustix::param::clock_ticks_per_second() as f64;
         let text = std::fs::read("/proc/stat").ok()?;
@@ -159,7 +168,7 @@ impl<'a> Windows<'a> {
         let own: u64 = sys::tree_of(self.subject.pid()?)
             .into_iter()
             .filter_map(|pid| process::read(format!("/proc/{pid}/stat").as_ref()).ok())
-            .filter_map(|text| Stat::parse(&text)?.times().map(|t| t[0] + t[1]))
+            .filter_map(|text| Stat::parse(&text)?.times().map(|t| t.iter().sum::<u64>()))
             .sum();
         Some(((busy as f64 - own as f64) / hz, own as f64 / hz))
     }
@@ -250,11 +259,11 @@ impl<'a> Windows<'a> {
         // Free or confined, freshly attached or armed: what was begun before ends first.
         let settle = if confined.is_some() || was_attached != self.attached { SETTLE } else { SETTLE / 5 };
         let state = self.subject.wait(settle)?;
-        let used = self.used();
+        let (used, idle) = (self.used(), self.idled());
         let (before, counts) = (self.work(), self.doses.counts());
         let state = if state == State::Running { self.subject.wait(self.length)? } else { state };
         let (after, counts_after) = (self.work(), self.doses.counts());
-        let used_after = self.used();
+        let (used_after, idle_after) = (self.used(), self.idled());
         self.doses.disarm();
         drop(confined);
         match state {
@@ -281,6 +290,7 @@ impl<'a> Windows<'a> {
             refused: counts_after.refused - counts.refused,
             others: (others / seconds).max(0.0),
             own: (own / seconds).max(0.0),
+            idled: idle_part(idle, idle_after, seconds),
             run,
         }))
     }
@@ -291,7 +301,7 @@ impl<'a> Windows<'a> {
         self.detach();
         self.subject.runs += 1;
         let held = Held::new(&self.argv, matches!(order, Order::OneCpu).then_some(&one))?;
-        let before = self.doses.counts();
+        let (before, idle) = (self.doses.counts(), self.idled());
         let mut refused: anyhow::Result<Result<(), Option<String>>> = Ok(Ok(()));
         let place = match order {
             Order::Dose { place, ns } => Some((place, ns)),
@@ -312,7 +322,7 @@ impl<'a> Windows<'a> {
             }
             self.doses.arm(Duration::from_nanos(ns.into()), ARMED);
         })?;
-        let counts = self.doses.counts();
+        let (counts, idle_after) = (self.doses.counts(), self.idled());
         self.doses.disarm();
         if let Err(why) = refused? {
             return Ok(why.map_or(Went::Lost, Went::Refused));
@@ -330,10 +340,16 @@ impl<'a> Windows<'a> {
             spun: counts.spun - before.spun,
             refused: counts.refused - before.refused,
             own: 0.0,
+            idled: idle_part(idle, idle_after, done.elapsed),
             others: done.others.unwrap_or(0.0) * sys::affinity(0).map_or(0.0, |cpus| cpus.len() as f64),
             run: 0,
         }))
     }
+}
+
+/// The part of some seconds for which a CPU idled, by its seconds before and after.
+fn idle_part(before: Option<f64>, after: Option<f64>, seconds: f64) -> f64 {
+    before.zip(after).map_or(0.0, |(before, after)| ((after - before) / seconds).clamp(0.0, 1.0))
 }
 
 /// Doses of whole runs are prolonged ten times a second.

@@ -19,65 +19,6 @@ fn open(source: Source) -> Option<Memory> {
     }
 }
 
-/// The pages of `chunk` whose class differs in both orders of looking, so not for having changed.
-fn differing(
-    bpf: &mut Memory,
-    flags: &Memory,
-    exec: &mut ExecFrames,
-    chunk: &Chunk,
-) -> Vec<(u64, Class, Class, String)> {
-    let class = |row: &rows::Row| Class::from_raw(row.class);
-    let mut suspects: Option<Vec<u64>> = None;
-    let mut last = Vec::new();
-    for round in 0..6 {
-        if round > 0 {
-            // Programs start and end.
-            *exec = ExecFrames::find().unwrap();
-            bpf.find_exec().unwrap();
-        }
-        let before = bpf.page_rows(&ExecFrames::default(), chunk).unwrap();
-        let theirs = flags.page_rows(exec, chunk).unwrap();
-        let after = bpf.page_rows(&ExecFrames::default(), chunk).unwrap();
-        assert_eq!((before.len(), theirs.len()), ((chunk.end - chunk.start) as usize, before.len()));
-        last = (0..before.len())
-            .filter(|&i| class(&before[i]) == class(&after[i]) && class(&before[i]) != class(&theirs[i]))
-            .map(|i| {
-                let words = format!("bpf {} | {}", kpf::words(before[i].kpf), kpf::words(theirs[i].kpf));
-                (chunk.start + i as u64, class(&before[i]), class(&theirs[i]), words)
-            })
-            .filter(|d| suspects.as_ref().is_none_or(|s| s.contains(&d.0)))
-            .collect();
-        if last.is_empty() {
-            break;
-        }
-        suspects = Some(last.iter().map(|d| d.0).collect());
-    }
-    last
-}
-
-#[test]
-fn both_sources_agree_page_by_page() {
-    let (Some(mut bpf), Some(flags)) = (open(Source::Bpf), open(Source::Kpageflags)) else { return };
-    let mut exec = ExecFrames::find().unwrap();
-    bpf.find_exec().unwrap();
-    let (mut pages, mut differ) = (0, Vec::new());
-    let all: Vec<Chunk> = bpf.chunks.clone();
-    // Some pages of each GiB, so all kinds of memory; all of it would take long on a large machine.
-    for chunk in all.iter().filter(|c| c.online).take(64) {
-        let end = chunk.end.min(chunk.start + rows::BATCH as u64 / 2);
-        let chunk = Chunk { end, ..*chunk };
-        pages += chunk.end - chunk.start;
-        differ.extend(differing(&mut bpf, &flags, &mut exec, &chunk));
-    }
-    // A page may go back and forth in step with the looks; not one in ten thousand does.
-    assert!(
-        differ.len() as u64 * 10_000 <= pages,
-        "{} of {pages} pages: {:#?}",
-        differ.len(),
-        differ.iter().take(20)
-    );
-}
-
 /// A number of kB in `/proc/meminfo`, in pages.
 fn meminfo(text: &str, key: &str) -> u64 {
     let line = text.lines().find(|l| l.split(':').next() == Some(key));
@@ -164,6 +105,65 @@ fn a_file_of_ours_is_an_owner() {
 
 mod quiet {
     use super::*;
+
+    /// The pages of `chunk` whose class differs in both orders of looking, so not for having changed.
+    fn differing(
+        bpf: &mut Memory,
+        flags: &Memory,
+        exec: &mut ExecFrames,
+        chunk: &Chunk,
+    ) -> Vec<(u64, Class, Class, String)> {
+        let class = |row: &rows::Row| Class::from_raw(row.class);
+        let mut suspects: Option<Vec<u64>> = None;
+        let mut last = Vec::new();
+        for round in 0..6 {
+            if round > 0 {
+                // Programs start and end; where they do so all the time, as tests beside do, each look finds others.
+                *exec = ExecFrames::find().unwrap();
+                bpf.find_exec().unwrap();
+            }
+            let before = bpf.page_rows(&ExecFrames::default(), chunk).unwrap();
+            let theirs = flags.page_rows(exec, chunk).unwrap();
+            let after = bpf.page_rows(&ExecFrames::default(), chunk).unwrap();
+            assert_eq!((before.len(), theirs.len()), ((chunk.end - chunk.start) as usize, before.len()));
+            last = (0..before.len())
+                .filter(|&i| class(&before[i]) == class(&after[i]) && class(&before[i]) != class(&theirs[i]))
+                .map(|i| {
+                    let words = format!("bpf {} | {}", kpf::words(before[i].kpf), kpf::words(theirs[i].kpf));
+                    (chunk.start + i as u64, class(&before[i]), class(&theirs[i]), words)
+                })
+                .filter(|d| suspects.as_ref().is_none_or(|s| s.contains(&d.0)))
+                .collect();
+            if last.is_empty() {
+                break;
+            }
+            suspects = Some(last.iter().map(|d| d.0).collect());
+        }
+        last
+    }
+
+    #[test]
+    fn both_sources_agree_page_by_page() {
+        let (Some(mut bpf), Some(flags)) = (open(Source::Bpf), open(Source::Kpageflags)) else { return };
+        let mut exec = ExecFrames::find().unwrap();
+        bpf.find_exec().unwrap();
+        let (mut pages, mut differ) = (0, Vec::new());
+        let all: Vec<Chunk> = bpf.chunks.clone();
+        // Some pages of each GiB, so all kinds of memory; all of it would take long on a large machine.
+        for chunk in all.iter().filter(|c| c.online).take(64) {
+            let end = chunk.end.min(chunk.start + rows::BATCH as u64 / 2);
+            let chunk = Chunk { end, ..*chunk };
+            pages += chunk.end - chunk.start;
+            differ.extend(differing(&mut bpf, &flags, &mut exec, &chunk));
+        }
+        // A page may go back and forth in step with the looks; not one in ten thousand does.
+        assert!(
+            differ.len() as u64 * 10_000 <= pages,
+            "{} of {pages} pages: {:#?}",
+            differ.len(),
+            differ.iter().take(20)
+        );
+    }
 
     #[test]
     fn sums_are_those_of_meminfo() {

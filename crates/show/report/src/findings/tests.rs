@@ -1594,25 +1594,3 @@ fn pools_without_work_do_not_hide_what_the_program_waits_for() {
     assert!(of(9.0).unwrap().starts_with("in poll"), "{:?}", of(9.0));
     assert!(of(0.1).unwrap().starts_with("in futex"), "nothing else is waited for: {:?}", of(0.1));
 }
-
-#[test]
-fn callers_of_a_lock_in_a_script_are_its_lines() {
-    let stack = "__lll_lock_wait;pthread_mutex_lock;SemLock.__enter__ (synchronize.py:94);_PyEval_Vector;method_vectorcall;SimpleQueue.put (queues.py:369);_PyEval_Vector;worker (pool.py:97);main";
-    let words: &[&str] = &["0x7f01", "lock", "stamps", "SemLock.__enter__ (synchronize.py:94)", stack];
-    let locks = table(
-        "user_locks",
-        &["lock", "type", "process", "caller", "stack"],
-        &["count", "block"],
-        &[(words, &[100.0, 9.0])],
-    );
-    let way = "stamps;main;worker (pool.py:97);method_vectorcall;SimpleQueue.put (queues.py:369);SemLock.__enter__ (synchronize.py:94)";
-    let mut tables = stacks(&[("user", &format!("{way};pthread_mutex_lock"), 400.0), ("user", way, 400.0)]);
-    tables.push(locks);
-    let found = Findings::of(&observed(8.0, 0.0, tables)).unwrap().list;
-    let text = format!("{found:?}");
-    assert!(
-        text.contains("worker (pool.py:97) → SimpleQueue.put (queues.py:369) → SemLock.__enter__"),
-        "{text}"
-    );
-    assert!(!text.contains("_PyEval_Vector"), "{text}");
-}

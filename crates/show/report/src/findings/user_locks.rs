@@ -235,14 +235,9 @@ impl<'a> Waited<'a> {
     fn callers(&self) -> String {
         let stack = self.stack();
         let from = self.shown().and_then(|place| stack.iter().position(|f| *f == place)).unwrap_or(0);
-        let rest = &stack[from.min(stack.len())..];
-        // Between the lines of a script stand its interpreter's functions.
-        let of_script = rest.iter().any(|f| is_line(f));
-        let frames: Vec<String> = rest
+        let frames: Vec<String> = stack[from.min(stack.len())..]
             .iter()
-            .enumerate()
-            .filter(|(at, f)| !is_start(f) && (*at == 0 || !of_script || is_line(f)))
-            .map(|(_, f)| f)
+            .filter(|f| !is_start(f))
             .take(3)
             .map(|f| short(f))
             .collect();

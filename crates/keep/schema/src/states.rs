@@ -230,7 +230,7 @@ vocabulary! {
     pub enum Loss("cause of a loss") {
         RunQueue = "run queue": "its threads were runnable, and the other's thread ran on that CPU" since 9,
         WakeUp = "wake-up": "its threads were runnable, and their idle CPU had not woken yet" since 9,
-        Quota = "CPU limit": "its threads were runnable, and its own group had used up the CPU time that its limit allows" since 9,
+        Quota = "CPU limit": "its threads were runnable, and the CPU time that a limit of its group or of one above allows was used up" since 9,
         KernelLock = "kernel lock": "its threads waited for a mutex or semaphore of the kernel that the other held" since 9,
         Spin = "kernel spinlock": "its threads spun for a spinlock of the kernel that the other takes" since 9,
         Interrupts = "interrupts": "interrupts and softirqs were served on CPUs that ran its threads" since 9,

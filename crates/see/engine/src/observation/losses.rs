@@ -61,6 +61,9 @@ pub fn parts<K: Copy>(whole: f64, weights: &[(K, f64)]) -> Vec<(K, f64)> {
     }
 }
 
+/// A limit of CPU time: the level of the group that has it, and how much it allows, where that is known.
+pub type Limit = (u64, Option<f64>);
+
 /// Input of the losses of an interval. Tenants have the numbers of the BPF programs.
 pub struct Input<'a> {
     /// The number that a tenant has in tables.
@@ -81,6 +84,11 @@ pub struct Input<'a> {
     pub taken: &'a BTreeMap<u32, f64>,
     /// Bytes of files that each wrote and that devices may not have yet.
     pub dirtied: &'a BTreeMap<u32, f64>,
+    /// The limit of CPU time that holds a tenant back: the level of the group that has it, and the CPU-seconds that it allowed, where
+    /// that is known.
+    pub limit: &'a dyn Fn(u32) -> Option<Limit>,
+    /// CPU-seconds that each spun for kernel locks of which no event tells.
+    pub spun: &'a BTreeMap<u32, f64>,
 }
 
 /// A row of losses, by numbers of tables.
@@ -135,6 +143,7 @@ pub fn sum(input: &Input<'_>) -> BTreeMap<Key, Sum> {
     losses.of_devices();
     losses.on_queues();
     losses.spins();
+    losses.spun();
     losses.steal();
     losses.interrupted();
     losses.sums
@@ -327,7 +336,10 @@ impl Losses<'_> {
     }
 
     fn of_devices(&mut self) {
-        let dirtied: Vec<(u32, f64)> = self.input.dirtied.iter().map(|(n, bytes)| (*n, *bytes)).collect();
+        // Threads of the kernel write files for those who wrote to loop devices and the like.
+        let of_programs = |(number, _): &(&u32, &f64)| **number != tenant::KERNEL;
+        let dirtied: Vec<(u32, f64)> =
+            self.input.dirtied.iter().filter(of_programs).map(|(n, bytes)| (*n, *bytes)).collect();
         for ((victim, device), served) in std::mem::take(&mut self.devices) {
             for (culprit, threads) in served.losses(victim, &dirtied) {
                 let grounds = if culprit.is_some() { Grounds::Shares } else { Grounds::Unknown };
@@ -338,14 +350,73 @@ impl Losses<'_> {
         }
     }
 
+    /// Time for which a limit of CPU time held threads back. What a tenant would lose if it had the limit to itself is its own loss, the
+    /// rest is lost to the others below the same limit, by their time on CPU.
+    fn at_limit(&mut self, victim: u32, held: f64, count: u64) {
+        let Input { limit, inside, shares, .. } = *self.input;
+        let ran = |one: &Spent| one.at[CpuState::Program as usize].max(0) as f64 / 1e9;
+        let own = shares.spent.get(&victim).map_or(0.0, ran);
+        let limit = limit(victim);
+        let beside = |(number, one): (&u32, &Spent)| {
+            let (level, _) = limit?;
+            (*number != victim && inside(victim, *number, level)).then(|| (*number, ran(one)))
+        };
+        let others: Vec<(u32, f64)> = shares.spent.iter().filter_map(beside).collect();
+        let theirs: f64 = others.iter().map(|(_, seconds)| seconds).sum();
+        let alone = match limit.and_then(|(_, allowed)| allowed) {
+            _ if theirs <= 0.0 => held,
+            Some(allowed) => (own + held - allowed).clamp(0.0, held),
+            None => held * own / (own + theirs),
+        };
+        // The others are known by what they used.
+        let grounds = if theirs > 0.0 { Grounds::Shares } else { Grounds::Traced };
+        let sum = Sum { threads: alone, cpus: 0.0, count };
+        self.add(victim, Some(victim), Loss::Quota, None, grounds, sum);
+        for (other, threads) in parts(held - alone, &others).into_iter().filter(|(_, part)| *part > 0.0) {
+            self.add(victim, Some(other), Loss::Quota, None, grounds, Sum::of_threads(threads));
+        }
+    }
+
+    /// Time spun for locks that sleep, which readers and writers begin without an event: divided as what the same tenant lost to
+    /// kernel locks of which there were events.
+    fn spun(&mut self) {
+        let Input { id, spun, coverage, .. } = *self.input;
+        // Outside of the windows in which contentions are counted, samples are of these as well.
+        let uncounted = 1.0 - 1e6 / coverage.of(1_000_000).max(1_000_000) as f64;
+        for (&victim, &seconds) in spun {
+            let known: Vec<(_, Sum)> = self
+                .sums
+                .iter()
+                .filter(|(key, _)| {
+                    key.victim == id(victim) && [Loss::KernelLock, Loss::Spin].contains(&key.cause)
+                })
+                .map(|(key, sum)| ((key.culprit, key.cause, key.at), *sum))
+                .collect();
+            let told: f64 = known.iter().map(|(_, sum)| sum.cpus).sum();
+            let seconds = seconds - uncounted * told;
+            if seconds <= 0.0 {
+                continue;
+            }
+            let known: Vec<_> = known.into_iter().map(|(key, sum)| (key, sum.threads)).collect();
+            let mut divided = parts(seconds, &known);
+            if divided.is_empty() {
+                divided.push(((None, Loss::KernelLock, None), seconds));
+            }
+            for ((culprit, cause, at), part) in divided.into_iter().filter(|(_, part)| *part > 0.0) {
+                let grounds = if culprit.is_some() { Grounds::Shares } else { Grounds::Unknown };
+                let key = Key { victim: id(victim), culprit, cause, at, grounds };
+                self.sums.entry(key).or_default().add(Sum { threads: part, cpus: part, count: 0 });
+            }
+        }
+    }
+
     /// Waits on run queues of which it was not traced behind whom: the CPU ran for its tenants.
     fn on_queues(&mut self) {
         let queued = self.input.queued;
         for (&number, stood) in queued {
             let scale = self.queues.of(number, queued);
             if stood.held > 0.0 {
-                let sum = Sum { threads: stood.held, cpus: 0.0, count: stood.holds };
-                self.add(number, Some(number), Loss::Quota, None, Grounds::Traced, sum);
+                self.at_limit(number, stood.held, stood.holds);
             }
             for (cpu, seconds) in &stood.still {
                 self.by_cpu.entry((number, *cpu)).or_default().0 += seconds * scale;
@@ -376,9 +447,10 @@ impl Losses<'_> {
         }
     }
 
-    /// A spinlock has no owner word: waits for it are divided among the tenants that take it, by their contended acquisitions.
+    /// A spinlock has no owner word: waits for it are divided among the tenants that take it, by their contended acquisitions. A thread
+    /// does not wait for itself.
     fn spins(&mut self) {
-        let Input { id, spins, coverage, processes, .. } = *self.input;
+        let Input { id, spins, coverage, processes, queued, .. } = *self.input;
         let mut locks: BTreeMap<u64, BTreeMap<u32, (u64, u64)>> = BTreeMap::new();
         for spin in spins {
             let number = processes.get(&spin.tgid).copied().unwrap_or(tenant::OTHERS);
@@ -396,7 +468,17 @@ impl Losses<'_> {
                     self.add(victim, None, Loss::Spin, Some(lock), Grounds::Unknown, sum);
                     continue;
                 }
-                for (taker, part) in parts(seconds, &takers) {
+                let threads = f64::from(queued.get(&victim).map_or(1, |stood| stood.threads.max(1)));
+                let others = takers.iter().map(|&(taker, n)| match taker == victim {
+                    true => (taker, n * (threads - 1.0) / threads),
+                    false => (taker, n),
+                });
+                let others: Vec<(u32, f64)> = others.filter(|(_, n)| *n > 0.0).collect();
+                if others.is_empty() {
+                    let sum = Sum { threads: seconds, cpus: seconds, count };
+                    self.add(victim, None, Loss::Spin, Some(lock), Grounds::Unknown, sum);
+                }
+                for (taker, part) in parts(seconds, &others) {
                     let count = if id(taker) == id(victim) { count } else { 0 };
                     let sum = Sum { threads: part, cpus: part, count };
                     self.add(victim, Some(taker), Loss::Spin, Some(lock), Grounds::Shares, sum);
@@ -651,7 +733,50 @@ mod tests {
             queued,
             taken,
             dirtied: &BTreeMap::new(),
+            limit: &|_| None,
+            spun: &BTreeMap::new(),
         })
+    }
+
+    /// A part of the input of an interval; the rest is empty.
+    #[derive(Default)]
+    struct Given {
+        lost: Vec<Lost>,
+        spins: Vec<Spin>,
+        spun: BTreeMap<u32, f64>,
+        dirtied: BTreeMap<u32, f64>,
+        /// Seconds for which the victim was held back, and the limit that did it, which is above both tenants at level 1.
+        held: f64,
+        limit: Option<Limit>,
+        /// Milliseconds on CPU.
+        ran: Vec<(u32, i64)>,
+    }
+
+    /// The victim's losses.
+    fn told(given: &Given) -> Vec<(u32, Option<u32>, Loss, i64)> {
+        let spent = |&(number, ms): &(u32, i64)| {
+            let mut one = Spent::default();
+            one.at[CpuState::Program as usize] = ms * 1_000_000;
+            (number, one)
+        };
+        let stood = Stood { all: given.held, held: given.held, locked: 9.0, threads: 1, ..Stood::default() };
+        let both = [VICTIM, OTHER];
+        let losses = sum(&Input {
+            id: &|number| number.into(),
+            inside: &|one, other, level| level == 1 && both.contains(&one) && both.contains(&other),
+            shares: &Shares { spent: given.ran.iter().map(spent).collect(), ran: BTreeMap::new() },
+            lost: &given.lost,
+            spins: &given.spins,
+            coverage: Coverage::ALL,
+            steal: 0.0,
+            processes: &HashMap::from([(100, VICTIM), (200, OTHER)]),
+            queued: &HashMap::from([(VICTIM, stood)]),
+            taken: &BTreeMap::new(),
+            dirtied: &given.dirtied,
+            limit: &|_| given.limit,
+            spun: &given.spun,
+        });
+        rows(&losses, of_victim)
     }
 
     /// Victim, culprit, cause and ms of the threads.
@@ -708,6 +833,58 @@ mod tests {
         assert_eq!(told(&[], 0.02, 0.02), [limit(20)]);
         assert_eq!(told(&behind, 0.1, 0.06), [limit(60), queue(Some(OTHER), 40)]);
         assert_eq!(told(&behind, 0.1, 0.03), [queue(None, 20), limit(30), queue(Some(OTHER), 50)]);
+    }
+
+    /// A limit of a group above is lost to those who used it up, but for what the victim would lose with the limit to itself.
+    #[test]
+    fn a_limit_of_a_group_above_is_lost_to_those_who_used_it_up() {
+        let quota = |culprit: u32, ms| (VICTIM, Some(culprit), Loss::Quota, ms);
+        let told = |held, limit| {
+            let ran = vec![(VICTIM, 120), (OTHER, 480), (7, 5000)];
+            told(&Given { held, limit, ran, ..Given::default() })
+        };
+        // Alone it would want 630 ms of 600.
+        assert_eq!(told(0.51, Some((1, Some(0.6)))), [quota(VICTIM, 30), quota(OTHER, 480)]);
+        assert_eq!(told(0.4, Some((1, Some(0.6)))), [quota(VICTIM, 0), quota(OTHER, 400)]);
+        // How much it allows is not known: by time on CPU.
+        assert_eq!(told(0.5, Some((1, None))), [quota(VICTIM, 100), quota(OTHER, 400)]);
+        // Nobody else is below that limit, or the limit is not known.
+        assert_eq!(told(0.5, Some((2, Some(0.6)))), [quota(VICTIM, 500)]);
+        assert_eq!(told(0.5, None), [quota(VICTIM, 500)]);
+    }
+
+    /// A thread does not spin for a lock that it holds itself.
+    #[test]
+    fn a_lone_thread_spins_for_others() {
+        let spin = |tgid, ms: u64, count| Spin { lock: 9, tgid, ns: ms * 1_000_000, count };
+        let told = |spins| told(&Given { spins, ..Given::default() });
+        let both = vec![spin(100, 700, 92), spin(200, 10, 8)];
+        assert_eq!(told(both), [(VICTIM, Some(OTHER), Loss::Spin, 700)]);
+        assert_eq!(told(vec![spin(100, 700, 92)]), [(VICTIM, None, Loss::Spin, 700)]);
+    }
+
+    /// Spins of which no event tells are lost as the waits for kernel locks that were traced.
+    #[test]
+    fn spins_without_events_are_lost_to_the_holders_of_the_locks() {
+        let told = |lost| told(&Given { lost, spun: BTreeMap::from([(VICTIM, 0.3)]), ..Given::default() });
+        assert_eq!(told(vec![]), [(VICTIM, None, Loss::KernelLock, 300)]);
+        let known = told(vec![row(Lost::LOCK, Some(OTHER), 100, 0)]);
+        assert!(
+            known.iter().all(|(_, culprit, cause, _)| (*culprit, *cause) == (Some(OTHER), Loss::KernelLock)),
+            "{known:?}"
+        );
+        assert_eq!(known.iter().map(|(.., ms)| ms).max(), Some(&300));
+    }
+
+    /// A thread of the kernel writes to the file behind a loop device for programs that wrote to the device.
+    #[test]
+    fn the_kernels_own_writes_are_for_those_who_write() {
+        let dirtied = BTreeMap::from([(tenant::KERNEL, 4e6), (OTHER, 3e6), (VICTIM, 1e6)]);
+        let lost = [row(Lost::DEVICE, None, 100, 0), row(Lost::DEVICE, Some(tenant::KERNEL), 100, 0)];
+        assert_eq!(
+            told(&Given { lost: lost.into(), dirtied, ..Given::default() }),
+            [(VICTIM, Some(VICTIM), Loss::Device, 25), (VICTIM, Some(OTHER), Loss::Device, 75)]
+        );
     }
 
     /// A limit of a group above is used up by tenants that take memory in that group, and by no others.

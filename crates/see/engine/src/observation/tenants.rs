@@ -12,7 +12,7 @@ use ncpu_schema::{
 };
 use ncpu_table::Table;
 
-use super::losses::{self, Input, Spin, Stood, parts};
+use super::losses::{self, Input, Limit, Spin, Stood, parts};
 use crate::bpf_support::namespace::process_dir;
 use crate::engine::{Coverage, Lost, NewTenant, Shares, Spent, ThreadOut, tenant};
 
@@ -38,6 +38,8 @@ pub(super) struct Interval<'a> {
     pub coverage: Coverage,
     /// CPU-seconds that the hypervisor took.
     pub steal: f64,
+    /// The limit of CPU time that holds threads of a group back: the level of the group that has it, and the CPUs that it allows.
+    pub limit: &'a dyn Fn(&str) -> Option<Limit>,
     /// Name of a kernel lock or a device.
     pub lock: &'a mut dyn FnMut(Loss, u64) -> String,
 }
@@ -183,15 +185,16 @@ impl Tenants {
 
     /// The tables of the interval.
     pub fn tables(&mut self, interval: Interval<'_>) -> Vec<Table> {
-        let Interval { t, shares, idle, sampled, lost, spins, coverage, steal, lock } = interval;
+        let Interval { t, shares, idle, sampled, lost, spins, coverage, steal, limit, lock } = interval;
         let processes = std::mem::take(&mut self.processes);
         let queued = std::mem::take(&mut self.queued);
+        let seconds = (t - self.until).max(0.0);
+        let path = |number| self.met.get(&number).map_or("", |met| met.tenant.cgroup.as_str());
         let losses = losses::sum(&Input {
             id: &|number| self.id(number),
-            inside: &|one, other, level| {
-                let path = |number| self.met.get(&number).map_or("", |met| met.tenant.cgroup.as_str());
-                losses::share(path(one), path(other), level)
-            },
+            inside: &|one, other, level| losses::share(path(one), path(other), level),
+            limit: &|number| limit(path(number)).map(|(level, cpus)| (level, cpus.map(|n| n * seconds))),
+            spun: &spun(&shares.spent, &sampled, &processes),
             shares: &shares,
             lost: &lost,
             spins: &spins,
@@ -203,7 +206,7 @@ impl Tenants {
             dirtied: &self.dirtied,
         });
         self.taken.clear();
-        let kept = 0.5f64.powf((t - self.until).max(0.0) / WRITTEN_BACK);
+        let kept = 0.5f64.powf(seconds / WRITTEN_BACK);
         self.until = t;
         self.dirtied.values_mut().for_each(|bytes| *bytes *= kept);
         self.dirtied.retain(|_, bytes| *bytes >= 1.0);
@@ -293,6 +296,28 @@ impl Tenants {
             session: tenant.session.as_deref().into(),
         });
     }
+}
+
+/// CPU-seconds that tenants spun for kernel locks outside of traced waits, by samples of their time.
+fn spun(
+    spent: &BTreeMap<u32, Spent>,
+    sampled: &Sampled,
+    processes: &HashMap<u32, u32>,
+) -> BTreeMap<u32, f64> {
+    let mut counts: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for ((tgid, at, class), n) in sampled {
+        let Some(number) = processes.get(tgid).filter(|_| *at == CpuState::Program) else { continue };
+        let (spins, all) = counts.entry(*number).or_default();
+        *all += n;
+        if *class == SampleClass::LockSpin {
+            *spins += n;
+        }
+    }
+    let seconds =
+        |number| spent.get(&number).map_or(0.0, |one| one.at[CpuState::Program as usize] as f64 / 1e9);
+    let of =
+        |(number, (spins, all)): (u32, (u64, u64))| (number, seconds(number) * spins as f64 / all as f64);
+    counts.into_iter().filter(|(_, (spins, _))| *spins > 0).map(of).collect()
 }
 
 /// Table `tenant_idle`: idle time by the tenant that waited and by reason; the row without a tenant is idle time that

@@ -11,6 +11,7 @@ use ncpu_machine::limits::throttle::{Bandwidth, Hierarchy};
 use ncpu_schema::{cgroup_cpu, throttling};
 use ncpu_table::Table;
 
+use super::losses::Limit;
 use crate::bpf_support::namespace;
 use crate::program::Target;
 
@@ -51,9 +52,33 @@ pub(crate) struct Throttle {
     accounts: Option<Hierarchy>,
     processes: Looks,
     groups: HashMap<String, Told>,
+    /// Groups whose limits held threads back, in the last interval in which they did.
+    held: HashMap<String, Held>,
+}
+
+/// Effect of the limit of a group in an interval.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    /// CPUs that it allows.
+    allowed: Option<f64>,
+    /// Seconds of run queues that it held back.
+    seconds: f64,
+}
+
+/// The limit that held back threads of a group longest, of the group's own limit and those of groups above it: CPUs.
+fn held_back_by(held: &HashMap<String, Held>, group: &str) -> Option<Limit> {
+    let of = |group| held.get(group).map(|held| (group, held));
+    let (group, held) =
+        chain(group).filter_map(of).max_by(|(_, a), (_, b)| a.seconds.total_cmp(&b.seconds))?;
+    Some((group.matches('/').count() as u64, held.allowed))
 }
 
 impl Throttle {
+    /// The limit that holds a group's threads back: the level of the group that has it, and how many CPUs it allows.
+    pub fn holds_back(&self, group: &str) -> Option<Limit> {
+        held_back_by(&self.held, group)
+    }
+
     /// Begins with the observed process, whose group is known before it runs.
     pub fn begin(target: &Target) -> Throttle {
         let find = |controller| Hierarchy::find(Path::new("/"), controller).unwrap_or_default();
@@ -101,6 +126,7 @@ impl Throttle {
             let usage = self.accounts.as_ref().and_then(|accounts| accounts.usage(&name));
             if read.is_none() && usage.is_none() {
                 self.groups.remove(&name);
+                self.held.remove(&name);
                 continue;
             }
             let bandwidth = read.map(|(_, now)| now);
@@ -111,12 +137,14 @@ impl Throttle {
             let Some((limit, now)) = read else { continue };
             let new = now.since(before.bandwidth.unwrap_or_default());
             if new.throttled > 0 || new.throttled_us > 0 {
+                let allowed = limit.map(|milli| milli as f64 / 1000.0);
+                self.held.insert(name.clone(), Held { allowed, seconds: new.throttled_us as f64 / 1e6 });
                 out.push(throttling::Row {
                     time: Some(t),
                     cgroup: (&name).into(),
                     limit: hierarchy.limit().into(),
                     lift: hierarchy.remedy(&name).into(),
-                    allowed: limit.map(|milli| milli as f64 / 1000.0),
+                    allowed,
                     periods: Some(new.periods),
                     throttled: Some(new.throttled),
                     held: Some(new.throttled_us as f64 / 1e6),
@@ -167,6 +195,20 @@ mod tests {
         let used = [("/", 100), ("/a", 70), ("/a/b", 30), ("/a/b/c", 30), ("/d", 20), ("/gone/e", 5)];
         let used = used.map(|(group, us)| (group.to_owned(), us)).into_iter().collect();
         assert_eq!(own(&used), [("/a", 40), ("/a/b/c", 30), ("/d", 20), ("/", 5), ("/gone/e", 5)]);
+    }
+
+    #[test]
+    fn the_limit_that_held_back_longest() {
+        let held = |group: &str, allowed, seconds| (group.to_owned(), Held { allowed, seconds });
+        let held = HashMap::from([
+            held("/pod", Some(0.6), 0.5),
+            held("/pod/web", Some(0.9), 0.1),
+            held("/pod/mail", None, 2.0),
+            held("/other", Some(0.1), 9.0),
+        ]);
+        assert_eq!(held_back_by(&held, "/pod/web"), Some((1, Some(0.6))));
+        assert_eq!(held_back_by(&held, "/pod/mail/a"), Some((2, None)));
+        assert_eq!(held_back_by(&held, "/pods"), None);
     }
 
     #[test]

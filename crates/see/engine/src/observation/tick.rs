@@ -202,7 +202,7 @@ impl Observation {
         let shares = self.engine.take_tenants(&self.before, &tenants.take_living());
         let stolen = Stat::read().steal;
         let ticks = stolen.saturating_sub(std::mem::replace(&mut self.stolen, stolen));
-        let (locks, devices) = (&self.locks, &mut self.devices);
+        let (locks, devices, throttle) = (&self.locks, &mut self.devices, &self.throttle);
         tenants.tables(tenants::Interval {
             t,
             shares,
@@ -212,6 +212,7 @@ impl Observation {
             spins,
             coverage,
             steal: ticks as f64 / rustix::param::clock_ticks_per_second() as f64,
+            limit: &|group| throttle.holds_back(group),
             lock: &mut |cause, lock| match cause {
                 Loss::Device => devices.name(device_of(lock)).into(),
                 _ => locks.kernel_name(lock),

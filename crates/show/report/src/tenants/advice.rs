@@ -17,6 +17,9 @@ pub(super) fn of(lost: &Lost, tenancy: &Tenancy) -> Option<String> {
         }
         Loss::Quota => {
             let victim = tenancy.members.get(&lost.victim)?;
+            if let Some(culprit) = another(lost) {
+                return Some(shared(victim, culprit, tenancy.members.get(culprit)?));
+            }
             Some(format!("raise the CPU limit of {}: {}", lost.victim, limit(victim)))
         }
         Loss::Interrupts => Some(format!(
@@ -50,6 +53,10 @@ pub(super) fn of(lost: &Lost, tenancy: &Tenancy) -> Option<String> {
             Some(format!("hold {culprit} to less memory: {}", memory(tenancy.members.get(culprit)?, "high")))
         }
         Loss::MemoryLimit => {
+            if let Some(culprit) = another(lost) {
+                let less = memory(tenancy.members.get(culprit)?, "max");
+                return Some(format!("give {culprit} a memory limit of its own: {less}"));
+            }
             let victim = tenancy.members.get(&lost.victim)?;
             Some(format!("raise the memory limit of {}: {}", lost.victim, memory(victim, "max")))
         }
@@ -122,6 +129,27 @@ fn memory(tenant: &Tenant, bound: &str) -> String {
         }
         None if tenant.program.is_empty() => WHICH.into(),
         None => format!("systemd-run -p MemoryHigh=N {}", shell_word(&tenant.program)),
+    }
+}
+
+/// Settings against another tenant below the same limit, which is that of a group above both.
+fn shared(victim: &Tenant, culprit: &str, other: &Tenant) -> String {
+    if let (Some(ours), Some(theirs)) = (&victim.pod, &other.pod)
+        && ours == theirs
+    {
+        return format!("give {culprit} a limit of its own, below that of {ours}, or raise that of {ours}");
+    }
+    let mut above = victim.clone();
+    super::keep_common(&mut above, other);
+    format!("give {culprit} a limit of its own: {}; or raise that of {}", quota_of(other), above.cgroup)
+}
+
+/// The setting that bounds a tenant's CPU time.
+fn quota_of(tenant: &Tenant) -> String {
+    match (&tenant.container, &tenant.unit) {
+        (Some(container), _) => format!("podman or docker update --cpus N {}", shell_word(container)),
+        (None, Some(unit)) => format!("systemctl set-property {} CPUQuota=N%", shell_word(unit)),
+        (None, None) => format!("cpu.max (version 1: cpu.cfs_quota_us) of {}", tenant.cgroup),
     }
 }
 

@@ -182,6 +182,45 @@ fn shop() -> Recording {
     recording(&tenants).with(losses.finish())
 }
 
+/// Two services of a slice whose limit one of them uses up.
+#[test]
+fn a_limit_of_a_group_above_is_told_with_who_uses_it_up() {
+    let none = [0.0; IdleReason::ALL.len()];
+    let used = |program| {
+        let mut at = [0.0; CpuState::ALL.len()];
+        at[CpuState::Program as usize] = program;
+        (at, none, vec![])
+    };
+    let recording =
+        recording(&[(4, "/pod.slice/web.service", used(1.0)), (5, "/pod.slice/batch.service", used(4.0))]);
+    let told = |cause| {
+        let mut losses = tenant_losses::Rows::new();
+        for (culprit, threads) in [(4, 0.2), (5, 3.9)] {
+            losses.push(tenant_losses::Row {
+                time: Some(10.0),
+                victim: Some(4),
+                culprit: Some(culprit),
+                cause: Some(cause),
+                threads: Some(threads),
+                grounds: Some(Grounds::Shares),
+                ..tenant_losses::Row::default()
+            });
+        }
+        let naming = Naming { by: By::Unit, rules: Rules::default() };
+        let tenancy = Tenancy::of(&recording.clone().with(losses.finish()), &naming).unwrap().unwrap();
+        render(&tenancy, 80).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let memory = told(Loss::MemoryLimit);
+    assert!(memory.contains("do give batch.service a memory limit of its own"), "{memory}");
+    let text = told(Loss::Quota);
+    for part in [
+        "web.service lost 4.1 thread-seconds: 3.9 s held back by a CPU limit that batch.service uses up.",
+        "do give batch.service a limit of its own: systemctl set-property batch.service CPUQuota=N%; or raise that of /pod.slice",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
 fn read(by: By) -> Tenancy {
     Tenancy::of(&shop(), &Naming { by, rules: Rules::default() }).unwrap().unwrap()
 }

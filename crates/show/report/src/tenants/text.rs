@@ -35,6 +35,9 @@ fn phrase(lost: &Lost, culprit: &str) -> String {
     match lost.cause {
         Loss::RunQueue => format!("{seconds:.1} s behind {culprit} on run queues"),
         Loss::WakeUp => format!("{seconds:.1} s until idle CPUs woke"),
+        Loss::Quota if lost.to_another() => {
+            format!("{seconds:.1} s held back by a CPU limit that {culprit} uses up")
+        }
         Loss::Quota => format!("{seconds:.1} s held back by its own CPU limit"),
         Loss::KernelLock | Loss::Spin => {
             let lock = lost.lock.as_deref().unwrap_or("a kernel lock");
@@ -205,11 +208,13 @@ const SHARES: [(&str, &[Layer]); 4] = [
             Layer::Switches,
             Layer::OtherKernel,
             Layer::Kernel,
-            Layer::KernelSpin,
             Layer::Interrupts,
         ],
     ),
-    ("locks", &[Layer::UserLock, Layer::KernelBlock, Layer::LockOrSerial, Layer::KernelLockOrIo]),
+    (
+        "locks",
+        &[Layer::KernelSpin, Layer::UserLock, Layer::KernelBlock, Layer::LockOrSerial, Layer::KernelLockOrIo],
+    ),
     ("idle", &[Layer::Serial, Layer::RunQueue, Layer::WakeUp, Layer::Io, Layer::Idle]),
 ];
 

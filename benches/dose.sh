@@ -3,7 +3,8 @@
 #
 #   benches/dose.sh [CASE...]     (default all; root, gcc, two CPUs)
 #   NCPU=path/to/ncpu chooses the binary (default target/release/ncpu); FOR, seconds of an experiment (20); ROUNDS, interleaved
-#   runs of program and twin, without ncpu (7). OUT=DIR keeps what each experiment printed.
+#   runs of program and twin, without ncpu (7). OUT=DIR keeps what each experiment printed;
+#   DISK, where the journal is written (/var/tmp).
 #
 # | case | cause | repair | predicted by |
 # | --- | --- | --- | --- |
@@ -21,6 +22,8 @@
 # | reads | the word of one rwlock, by readers alone | a rwlock each | no contention |
 # | counts | counters on one line | a line each | no contention |
 # | blocks | malloc that maps and unmaps | memory kept | the largest gain |
+# | processes | a program started for each piece of work | none | processes started |
+# | journal | fdatasync for each record | for sixteen | the call in 16 parts |
 # | go | a sync.Mutex around a map | a map each | no contention |
 # | java | Collections.synchronizedMap | ConcurrentHashMap | no contention |
 # | python | the interpreter's lock | processes | no contention |
@@ -38,7 +41,9 @@ rounds=${ROUNDS:-7}
 dir=$(mktemp -d)
 out=${OUT:-$dir/out}
 mkdir -p "$out"
-trap 'rm -rf "$dir"' EXIT
+# A directory of a disk: /tmp may be memory.
+disk=$(mktemp -d -p "${DISK:-/var/tmp}")
+trap 'rm -rf "$dir" "$disk"' EXIT
 for name in fdtorture twins; do
 	gcc -O2 -g -Wall -Wextra -pthread -o "$dir/$name" "$here/workloads/$name.c"
 done
@@ -95,7 +100,7 @@ twin() {
 }
 
 lscpu | sed -nE 's/^Model name: *//p'
-for name in ${*:-fdtorture file pipe mutex bytes calls faults mappings cached environment message reads counts blocks go java python idle}; do
+for name in ${*:-fdtorture file pipe mutex bytes calls faults mappings cached environment message reads counts blocks processes journal go java python idle}; do
 	t=$dir/twins m=$dir/more w=$here/workloads
 	case $name in
 	fdtorture) twin $name 'kernel lock files_struct' removed "$dir/fdtorture" 4 -- "$dir/fdtorture" --unshare 4 ;;
@@ -110,6 +115,8 @@ for name in ${*:-fdtorture file pipe mutex bytes calls faults mappings cached en
 	environment) twin $name 'function getenv' removed "$m" $name 4 -- "$m" $name --repaired 4 ;;
 	message) twin $name 'function .*printf' removed "$m" $name 4 -- "$m" $name --repaired 4 ;;
 	blocks) twin $name 'mmap|munmap|faults' removed "$m" $name 4 -- "$m" $name --repaired 4 ;;
+	processes) twin $name 'processes started' removed "$t" processes 4 -- "$t" processes --repaired 4 ;;
+	journal) (cd "$disk" && twin $name 'call fdatasync' split16 "$t" journal 2 -- "$t" journal --repaired 2) ;;
 	go)
 		command -v go >/dev/null || { echo "go: left out, it is not installed"; continue; }
 		go build -o "$dir/gotwins" "$w/twins.go"

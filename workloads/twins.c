@@ -10,12 +10,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <spawn.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,7 +32,7 @@ static _Atomic unsigned long shared_counter;
 
 struct worker {
 	unsigned long done;
-	int file, pipe[2];
+	int file, disk, pipe[2];
 	char *memory;
 	pthread_mutex_t mutex;
 	unsigned long seed;
@@ -160,6 +162,32 @@ static void counter(struct worker *w)
 	w->seed += syscall(SYS_getuid);
 }
 
+/* A program for each piece of work, or none. */
+static void processes(struct worker *w)
+{
+	char *argv[] = { "/bin/true", NULL };
+	pid_t child;
+
+	compute(w, 500000);
+	if (!repaired && (posix_spawn(&child, argv[0], NULL, NULL, argv, argv + 1) || waitpid(child, NULL, 0) != child))
+		fail(argv[0]);
+	w->seed += syscall(SYS_getuid);
+}
+
+/* A record of a file of the current directory made safe by itself, or with fifteen others. */
+static void journal(struct worker *w)
+{
+	char record[200] = { 1 };
+
+	if (w->done == 0)
+		w->disk = open(".", O_TMPFILE | O_RDWR, 0600);
+	compute(w, 2000);
+	if (write(w->disk, record, sizeof(record)) != sizeof(record))
+		fail("a file in the current directory");
+	if ((!repaired || w->done % 16 == 0) && fdatasync(w->disk))
+		fail("fdatasync");
+}
+
 /* All of these, each so seldom that it costs nothing. */
 static void idle(struct worker *w)
 {
@@ -180,7 +208,8 @@ static const struct {
 	void (*operation)(struct worker *);
 } cases[] = {
 	{ "file", one_file }, { "pipe", one_pipe }, { "bytes", bytes }, { "calls", calls }, { "faults", faults },
-	{ "mappings", mappings }, { "mutex", locked }, { "counter", counter }, { "idle", idle },
+	{ "mappings", mappings }, { "mutex", locked }, { "counter", counter }, { "processes", processes },
+	{ "journal", journal }, { "idle", idle },
 };
 
 static void (*operation)(struct worker *);

@@ -329,6 +329,7 @@ vocabulary! {
         Function = "function": "a function of the program, at its entry" since 8,
         Softirq = "softirq": "the end of a softirq" since 8,
         Interrupt = "interrupt": "the end of a device's interrupt" since 8,
+        Processes = "processes started": "a process: as it first returns from the kernel, as a program starts in it, and at its end" since 9,
     }
 }
 

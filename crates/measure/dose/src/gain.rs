@@ -46,6 +46,8 @@ impl Figure {
 pub struct Program {
     /// CPUs that it may use, without the part that other programs took.
     pub cpus: f64,
+    /// Its threads that compute; 0 where that is not known.
+    pub threads: usize,
     /// Speed of one such program on each CPU over the program's own, if that was measured: without
     /// contention.
     pub anchor: Option<Figure>,
@@ -85,7 +87,12 @@ pub fn gain(candidate: &Candidate, binds: Figure, program: Program, repair: Repa
                 Repair::Split(parts) => 1.0 - 1.0 / parts.max(1.0),
             };
             let busy = candidate.busy?;
-            Some(binds.map(|b| shorter(gone * b.clamp(0.0, 1.0) * busy)))
+            let gain = |b: f64, busy: f64| shorter(gone * b.clamp(0.0, 1.0) * busy);
+            Some(Figure {
+                value: gain(binds.value, busy),
+                low: gain(binds.low, busy / candidate.within),
+                high: gain(binds.high, busy * candidate.within),
+            })
         }
     }
 }
@@ -143,9 +150,12 @@ fn lock(candidate: &Candidate, binds: Figure, program: Program, repair: Repair) 
     }
 }
 
+/// The largest gain that is shown for work: what remains of so little time is not known.
+pub const MOST_GAIN: f64 = 20.0;
+
 /// The speed of operations that take `less` less time.
-fn shorter(less: f64) -> f64 {
-    1.0 / (1.0 - less.clamp(0.0, 0.95))
+pub(crate) fn shorter(less: f64) -> f64 {
+    1.0 / (1.0 - less.clamp(0.0, 1.0 - 1.0 / MOST_GAIN))
 }
 
 #[cfg(test)]
@@ -153,15 +163,7 @@ mod tests {
     use super::*;
 
     fn candidate(kind: DosePlace, busy: f64) -> Candidate {
-        Candidate {
-            kind,
-            name: "x".into(),
-            busy: Some(busy),
-            each: None,
-            share: None,
-            rate: 1e6,
-            bound: None,
-        }
+        Candidate { busy: Some(busy), ..Candidate::new(kind, "x", 1e6) }
     }
 
     fn figure(value: f64) -> Figure {
@@ -169,7 +171,7 @@ mod tests {
     }
 
     fn gain_of(candidate: &Candidate, binds: f64, anchor: Option<f64>, repair: Repair) -> f64 {
-        let program = Program { cpus: 4.0, anchor: anchor.map(figure) };
+        let program = Program { cpus: 4.0, threads: 8, anchor: anchor.map(figure) };
         gain(candidate, figure(binds), program, repair).unwrap().value
     }
 
@@ -186,7 +188,7 @@ mod tests {
         assert_eq!(gain_of(&lock, 1.0, Some(0.9), Repair::Removed), 1.0);
         // Without an anchor the CPU time of the waiters is what is known to come back.
         assert!((gain_of(&lock, 1.0, None, Repair::Removed) - 1.0 / 0.75).abs() < 1e-12);
-        let program = Program { cpus: 4.0, anchor: None };
+        let program = Program { cpus: 4.0, threads: 8, anchor: None };
         assert_eq!(gain(&lock, figure(1.0), program, Repair::Halved), None);
     }
 
@@ -195,7 +197,7 @@ mod tests {
         // Contention takes half of the CPUs, and waits for this lock all of that.
         let lock = candidate(DosePlace::KernelLock, 2.0);
         let binds = Figure { value: 0.5, low: 0.3, high: 0.7 };
-        let program = Program { cpus: 4.0, anchor: Some(figure(2.0)) };
+        let program = Program { cpus: 4.0, threads: 8, anchor: Some(figure(2.0)) };
         let gain_of = |lock: &Candidate, binds| gain(lock, binds, program, Repair::Removed).unwrap().value;
         assert!((gain_of(&lock, binds) - 2.0).abs() < 1e-12);
         // With fewer waits it is the reason of less, down to what its dose says.
@@ -215,14 +217,27 @@ mod tests {
         // The same in threads that nobody waits for.
         assert_eq!(gain_of(&call, 0.0, None, Repair::Removed), 1.0);
         let unknown = Candidate { busy: None, ..call };
-        let program = Program { cpus: 4.0, anchor: None };
+        let program = Program { cpus: 4.0, threads: 8, anchor: None };
         assert_eq!(gain(&unknown, figure(0.25), program, Repair::Removed), None);
+    }
+
+    #[test]
+    fn a_guessed_time_widens_the_interval_of_what_binds_for_certain() {
+        // A place that binds wholly has no error of its own once it is cut at 1.
+        let binds = Figure { value: 1.3, low: 1.2, high: 1.4 };
+        let program = Program { cpus: 4.0, threads: 8, anchor: None };
+        let guessed = Candidate { within: 2.0, ..candidate(DosePlace::WakeUps, 0.2) };
+        let found = gain(&guessed, binds, program, Repair::Removed).unwrap();
+        let of = |busy: f64| 1.0 / (1.0 - busy);
+        let off = [found.value / of(0.2), found.low / of(0.1), found.high / of(0.4)];
+        assert!(off.iter().all(|off| (off - 1.0).abs() < 1e-12), "{found:?}");
     }
 
     #[test]
     fn both_errors_are_in_the_interval() {
         let lock = candidate(DosePlace::KernelLock, 0.1);
-        let program = Program { cpus: 2.0, anchor: Some(Figure { value: 4.0, low: 3.6, high: 4.4 }) };
+        let program =
+            Program { cpus: 2.0, threads: 8, anchor: Some(Figure { value: 4.0, low: 3.6, high: 4.4 }) };
         let binds = Figure { value: 0.9, low: 0.8, high: 1.0 };
         let found = gain(&lock, binds, program, Repair::Removed).unwrap();
         let one = gain(&lock, figure(0.9), program, Repair::Removed).unwrap();

@@ -16,6 +16,10 @@ pub struct Candidate {
     /// The part of the program's CPU time that it takes, where that is known: then `busy` follows how much of the CPUs the program
     /// gets.
     pub share: Option<f64>,
+    /// What `busy` may be wrong by, as a factor; 1 where it was measured.
+    pub within: f64,
+    /// Whether `each` is mostly sleep: then the place takes no CPU from others, as its dose does.
+    pub sleeps: bool,
     /// How often a second the program came to it when it was looked at.
     pub rate: f64,
     /// The gain that the layers promise at most.
@@ -23,6 +27,21 @@ pub struct Candidate {
 }
 
 impl Candidate {
+    /// A place that the program comes to `rate` times a second, of which nothing else is known.
+    pub fn new(kind: DosePlace, name: &str, rate: f64) -> Candidate {
+        Candidate {
+            kind,
+            name: name.to_owned(),
+            busy: None,
+            each: None,
+            share: None,
+            within: 1.0,
+            sleeps: false,
+            rate,
+            bound: None,
+        }
+    }
+
     /// Kind and name together.
     pub fn words(&self) -> String {
         match (self.kind, self.name.is_empty()) {
@@ -41,6 +60,7 @@ pub fn is_exclusive(kind: DosePlace) -> bool {
         | DosePlace::WakeUps
         | DosePlace::Function
         | DosePlace::Softirq
+        | DosePlace::Processes
         | DosePlace::Interrupt => false,
     }
 }

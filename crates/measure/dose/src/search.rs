@@ -6,7 +6,7 @@ use ncpu_schema::{DosePlace, DoseVerdict};
 use ncpu_statistics::{mean, middle};
 
 use crate::fit::{self, LEAST_BLOCKS, Slope, Window};
-use crate::gain::{Figure, Program, Repair, binding, gain, serial};
+use crate::gain::{Figure, Program, Repair, binding, gain, serial, shorter};
 use crate::place::{Candidate, is_exclusive};
 
 /// Doses of a block, in units of the smallest.
@@ -27,6 +27,12 @@ const TOO_MUCH: f64 = 1.5;
 
 /// The chance at which a place that does nothing is taken for one that binds.
 const CERTAIN: f64 = 0.01;
+
+/// Blocks that each place has before those that take little wait for the others.
+const FIRST_BLOCKS: usize = 4;
+
+/// The part of the largest time of a place below which another's is little.
+const MUCH_LESS: f64 = 0.25;
 
 /// Blocks in a row that may be lost.
 const MOST_LOST: usize = 12;
@@ -131,6 +137,8 @@ pub struct Options {
     pub most_slowdown: Option<f64>,
     /// CPUs that the program may use.
     pub cpus: f64,
+    /// Threads that compute; 0 where that is not known.
+    pub threads: usize,
     /// Whether the program may be confined to one CPU for short times.
     pub anchor: bool,
     /// Seconds of a window.
@@ -282,7 +290,7 @@ pub fn search<B: Bench>(
         }
         fastrand::shuffle(&mut order);
         for &at in &order {
-            if states[at].done {
+            if states[at].done || !has_its_turn(&states, at, round) {
                 continue;
             }
             if bench.seconds() >= options.length.as_secs_f64() {
@@ -312,6 +320,15 @@ pub fn search<B: Bench>(
     found.slowdown = if sums.seconds > 0.0 { sums.harm / sums.seconds } else { 0.0 };
     found.seconds = bench.seconds();
     Ok(found)
+}
+
+/// Whether a place has its turn in a round: all have their first blocks; later work that takes much less time than other work has one
+/// in three. The time that threads wait for a lock does not show what it may cost.
+fn has_its_turn(states: &[State], at: usize, round: usize) -> bool {
+    let takes = |state: &State| state.candidate.busy.filter(|_| !is_exclusive(state.candidate.kind));
+    let most = states.iter().filter(|state| !state.done).filter_map(takes).fold(0.0, f64::max);
+    let little = takes(&states[at]).is_some_and(|busy| busy < MUCH_LESS * most);
+    states[at].blocks < FIRST_BLOCKS || round.is_multiple_of(3) || !little
 }
 
 /// The order of places: by their gain, those without one last.
@@ -354,7 +371,7 @@ fn program(sums: &Sums, options: &Options) -> Program {
         let speed = |log: f64| cpus * log.exp();
         Figure { value: speed(m.mean), low: speed(m.mean - m.half), high: speed(m.mean + m.half) }
     });
-    Program { cpus, anchor }
+    Program { cpus, threads: options.threads, anchor }
 }
 
 /// CPUs that other programs used on average.
@@ -576,14 +593,18 @@ fn answer(state: State, program: Program) -> Dosed {
 fn answer_of(state: &State, program: Program) -> Dosed {
     let slope = fit::slope(&state.windows);
     let hits = if state.seconds > 0.0 { state.hits / state.seconds } else { 0.0 };
-    let binds = slope.as_ref().and_then(|slope| binding(slope, hits, LEVEL));
-    let certain = slope.as_ref().and_then(|slope| binding(slope, hits, CERTAIN));
     let mut candidate = state.candidate.clone();
+    let taken = if candidate.sleeps { of_cpus(state, program) } else { 0.0 };
+    let within = |level| {
+        let binds = slope.as_ref().and_then(|slope| binding(slope, hits, level))?;
+        Some(Figure { low: binds.low - taken, ..binds })
+    };
+    let (binds, certain) = (within(LEVEL), within(CERTAIN));
     let of_share = candidate.share.filter(|_| state.own > 0.0).map(|share| share * state.own / state.seconds);
     let of_hits = candidate.each.filter(|_| hits > 0.0).map(|each| each * hits);
     if let Some(busy) = of_share.or(of_hits) {
         candidate.busy = Some(busy);
-        candidate.bound = candidate.bound.map(|_| 1.0 / (1.0 - (busy / program.cpus).min(0.95)));
+        candidate.bound = candidate.bound.map(|_| shorter(busy / program.cpus));
     }
     let removed = binds.and_then(|binds| gain(&candidate, binds, program, Repair::Removed));
     let halved = binds.and_then(|binds| gain(&candidate, binds, program, Repair::Halved));
@@ -601,6 +622,16 @@ fn answer_of(state: &State, program: Program) -> Dosed {
         why,
         candidate,
     }
+}
+
+/// How much of a dose binds by the CPU that it takes from other threads, at most: a thread that sleeps takes none. All of it where
+/// CPUs are never idle, none where each thread has a CPU.
+fn of_cpus(state: &State, program: Program) -> f64 {
+    if program.threads > 0 && program.threads as f64 <= program.cpus.ceil() {
+        return 0.0;
+    }
+    let own = if state.own > 0.0 { state.own / state.seconds } else { program.cpus };
+    (own / program.cpus).min(1.0) / program.cpus
 }
 
 fn verdict(
@@ -655,6 +686,9 @@ fn verdict(
             (DoseVerdict::Binds, Some("its time, and so what its removal gives, is not known".into()))
         }
         (true, Some(_)) => unknown("its gain is within 2 % of none"),
+        (false, _) if candidate.sleeps => {
+            unknown("its doses may take CPUs from other threads, as its sleep does not")
+        }
         (false, _) => unknown("its effect is within the noise"),
     }
 }
@@ -674,6 +708,8 @@ mod tests {
         call: f64,
         rest: f64,
         cpus: f64,
+        /// The part of the CPUs that it uses.
+        used: f64,
         noise: f64,
         /// The part of the time for which it leaves one CPU idle.
         idles: f64,
@@ -695,6 +731,7 @@ mod tests {
                 call: 200.0,
                 rest: 300.0,
                 cpus: 4.0,
+                used: 0.8,
                 noise: 0.03,
                 idles: 0.0,
                 times: 1.0,
@@ -747,7 +784,7 @@ mod tests {
                 spun: hits * u64::from(ns),
                 refused: 0,
                 others: 0.0,
-                own: 0.8 * self.cpus,
+                own: self.used * self.cpus,
                 idled: if order == Order::OneCpu { self.idles } else { 0.0 },
                 run: 1,
             }))
@@ -761,15 +798,8 @@ mod tests {
     }
 
     fn candidates() -> Vec<Candidate> {
-        let candidate = |kind, name: &str, busy, rate| Candidate {
-            kind,
-            name: name.into(),
-            busy: Some(busy),
-            each: None,
-            share: None,
-            rate,
-            bound: None,
-        };
+        let candidate =
+            |kind, name, busy, rate| Candidate { busy: Some(busy), ..Candidate::new(kind, name, rate) };
         vec![
             candidate(DosePlace::KernelLock, "hot", 1.0, 2.5e6),
             candidate(DosePlace::Call, "work", 0.5, 2.5e6),
@@ -784,6 +814,7 @@ mod tests {
             blocks: 24,
             most_slowdown: None,
             cpus,
+            threads: 16,
             anchor: true,
             window: 0.1,
         }
@@ -840,6 +871,29 @@ mod tests {
         let work = of(&found, "work");
         assert_eq!(work.verdict, DoseVerdict::Unknown, "{work:?}");
         assert!(work.why.as_ref().is_some_and(|why| why.contains("times what the dose takes")), "{work:?}");
+    }
+
+    #[test]
+    fn what_sleep_costs_is_unknown_where_no_cpu_is_idle_for_the_doses() {
+        // The call binds as work side by side does on CPUs that are never idle; so does a call that sleeps where each CPU has a thread.
+        let of = |sleeps: bool, used: f64, threads: usize| {
+            fastrand::seed(14);
+            let mut made = Passing { lock: 100.0, used, ..Passing::new(14) };
+            let mut all = candidates();
+            all[1] = Candidate { busy: Some(4.0 * 200.0 / 600.0), sleeps, ..all[1].clone() };
+            let found = search(&mut made, &Options { threads, ..options(4.0) }, all).unwrap();
+            let work = super::tests::of(&found, "work");
+            (work.verdict, work.removed.unwrap(), work.why.clone())
+        };
+        let (verdict, _, why) = of(true, 1.0, 16);
+        assert_eq!(verdict, DoseVerdict::Unknown);
+        assert!(why.is_some_and(|why| why.contains("as its sleep does not")));
+        let (verdict, sleeping, _) = of(true, 0.1, 16);
+        assert_eq!(verdict, DoseVerdict::Parallel);
+        let (_, awake, _) = of(false, 0.1, 16);
+        assert!(sleeping.low < awake.low, "{sleeping:?} {awake:?}");
+        // A thread for each CPU takes none from another.
+        assert_eq!(of(true, 1.0, 4).0, DoseVerdict::Parallel);
     }
 
     #[test]
@@ -908,6 +962,22 @@ mod tests {
             taken += usize::from(matches!(idle.verdict, DoseVerdict::Binds | DoseVerdict::Parallel));
         }
         assert!(taken <= 4, "{taken}");
+    }
+
+    #[test]
+    fn a_place_that_takes_much_has_more_blocks() {
+        fastrand::seed(15);
+        let short = Options { length: Duration::from_secs(20), ..options(4.0) };
+        // Nothing is known of such windows for long.
+        let mut made = Passing { noise: 0.4, lock: 100.0, ..Passing::new(15) };
+        let mut all = candidates();
+        all.truncate(3);
+        all[1].busy = Some(2.0);
+        all[2].kind = DosePlace::Call;
+        let found = search(&mut made, &short, all).unwrap();
+        let blocks: Vec<usize> = ["hot", "work", "idle"].map(|name| of(&found, name).blocks).into();
+        let [lock, much, little] = blocks[..] else { panic!("three places") };
+        assert!(much > little + little / 2 && lock > little && little >= LEAST_BLOCKS, "{blocks:?}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use ncpu_schema::{DoseVerdict, dose_program, dose_windows, doses};
 use ncpu_table::{Table, safe};
 
-use crate::gain::Figure;
+use crate::gain::{Figure, MOST_GAIN};
 use crate::place::is_exclusive;
 use crate::search::{Dosed, Found, LEAST_GAIN, MOST_IDLE};
 
@@ -88,6 +88,14 @@ fn gain(figure: Figure) -> String {
     format!("x{:.2} ({:.2}–{:.2})", figure.value, figure.low, figure.high)
 }
 
+/// The gain without a place: `x2.1 (1.9–2.4)`, `x3.2 (1.5–20+)`.
+fn removed(place: &Dosed) -> Option<String> {
+    let figure = place.removed?;
+    let most = if is_exclusive(place.candidate.kind) { f64::INFINITY } else { MOST_GAIN };
+    let words = |gain: f64| if gain < most { format!("{gain:.2}") } else { format!("{most}+") };
+    Some(format!("x{} ({:.2}–{})", words(figure.value), figure.low, words(figure.high)))
+}
+
 /// A speed in two or three digits.
 fn speed(value: f64) -> String {
     match value {
@@ -127,7 +135,7 @@ pub fn text(found: &Found, command: &str, metric: &str, cpus: u32) -> String {
             at + 1,
             safe::cut(&place.candidate.words(), NAME - 1),
             100.0 * place.binds.map_or(0.0, |b| b.value),
-            place.removed.map_or("unknown".into(), gain),
+            removed(place).unwrap_or_else(|| "unknown".into()),
             figure(place.candidate.bound),
             figure(place.halved.map(|h| h.value)),
             width = NAME - 1
@@ -181,17 +189,15 @@ fn headline(felt: &[&Dosed], found: &Found) -> String {
     }
     let known = found.places.iter().any(|p| p.verdict != DoseVerdict::Unknown);
     match felt.first() {
-        Some(first) => match (first.removed, first.verdict) {
-            (Some(figure), DoseVerdict::Binds) if is_exclusive(first.candidate.kind) => format!(
-                "One lock holds it up: {}. Without it the program would do {}.\n",
-                safe::cut(&first.candidate.name, 60),
-                gain(figure)
+        Some(first) => match (removed(first), first.verdict) {
+            (Some(gain), DoseVerdict::Binds) if is_exclusive(first.candidate.kind) => format!(
+                "One lock holds it up: {}. Without it the program would do {gain}.\n",
+                safe::cut(&first.candidate.name, 60)
             ),
-            (Some(figure), _) => {
+            (Some(gain), _) => {
                 format!(
-                    "Most would come of {}: without it {}.\n",
-                    safe::cut(&first.candidate.words(), 60),
-                    gain(figure)
+                    "Most would come of {}: without it {gain}.\n",
+                    safe::cut(&first.candidate.words(), 60)
                 )
             }
             (None, _) => format!("It waits for {}.\n", safe::cut(&first.candidate.words(), 60)),

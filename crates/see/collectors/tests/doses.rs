@@ -29,7 +29,12 @@ struct Copier(Child);
 
 impl Copier {
     fn begin() -> Copier {
-        let argv = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1", "status=none"].map(OsString::from);
+        Copier::of(&["dd", "if=/dev/zero", "of=/dev/null", "bs=1", "status=none"])
+    }
+
+    /// Any other program that runs for ever.
+    fn of(argv: &[&str]) -> Copier {
+        let argv: Vec<OsString> = argv.iter().map(OsString::from).collect();
         let mut child = Child::hold(&argv).unwrap();
         child.release().unwrap();
         Copier(child)
@@ -62,6 +67,27 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 fn write() -> Place {
     Place::Call(libc::SYS_write as u32)
+}
+
+#[test]
+fn a_process_is_hit_three_times() {
+    if !allowed() {
+        return;
+    }
+    let shell = Copier::of(&["sh", "-c", "while :; do /bin/true; done"]);
+    let mut doses = Doses::load(&shell.target()).unwrap();
+    doses.count_calls(true).unwrap();
+    doses.attach(&Place::Processes).unwrap();
+    let before = (doses.counts().hits, doses.calls(libc::SYS_execve as u32));
+    let since = |doses: &Doses| {
+        let (hits, programs) = (doses.counts().hits, doses.calls(libc::SYS_execve as u32));
+        (hits - before.0, programs - before.1)
+    };
+    until("programs are started", || since(&doses).1 >= 100);
+    let (hits, programs) = since(&doses);
+    // A process may be in the middle of its life at both ends.
+    assert!(hits.abs_diff(3 * programs) <= 2 * 3, "{hits} {programs}");
+    assert_eq!(doses.counts().doses, 0);
 }
 
 #[test]

@@ -161,6 +161,15 @@ int BPF_PROG(on_call, struct pt_regs *regs, long nr)
 	return 0;
 }
 
+/* Whether a process returns from the call that made it, or as a program starts in it. */
+static __always_inline bool begins_process(struct task_struct *p, __u64 nr, long ret)
+{
+	if (nr == NR_execve || nr == NR_execveat)
+		return true;
+	return ret == 0 && p->pid == p->tgid &&
+	       (nr == NR_clone || nr == NR_clone3 || (int)nr == NR_fork || (int)nr == NR_vfork);
+}
+
 SEC("tp_btf/sys_exit")
 int BPF_PROG(on_call_end, struct pt_regs *regs, long ret)
 {
@@ -178,14 +187,30 @@ int BPF_PROG(on_call_end, struct pt_regs *regs, long ret)
 	c->count++;
 	if (surveying) {
 		struct thread_now *t = bpf_task_storage_get(&threads, p, NULL, 0);
-		if (t && t->call_began && t->switches == switches_of(p)) {
-			c->awake++;
-			c->ns += bpf_ktime_get_ns() - t->call_began;
-		}
-		if (t)
+		if (t && t->call_began) {
+			__u64 took = bpf_ktime_get_ns() - t->call_began;
+			c->whole++;
+			c->whole_ns += took;
+			if (t->switches == switches_of(p)) {
+				c->awake++;
+				c->ns += took;
+			}
 			t->call_began = 0;
+		}
 	}
 	if (dose_place == PLACE_CALL && dose_number == nr)
+		hit(s);
+	else if (dose_place == PLACE_PROCESS && begins_process(p, nr, ret))
+		hit(s);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_process_end, struct task_struct *p)
+{
+	struct dose_slot *s = own_slot();
+
+	if (s && dose_place == PLACE_PROCESS && p->pid == p->tgid && is_of_program(s, p))
 		hit(s);
 	return 0;
 }

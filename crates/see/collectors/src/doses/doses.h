@@ -15,6 +15,7 @@ enum place {
 	PLACE_FUNCTION,	/* a function of a program: its entry, or its return */
 	PLACE_SOFTIRQ,	/* the end of a softirq */
 	PLACE_IRQ,	/* the end of a device's interrupt */
+	PLACE_PROCESS,	/* a process: its first return from the kernel, as a program starts in it, and its end */
 };
 
 #define CALLS 512	/* system calls below this number are counted apart */
@@ -43,6 +44,8 @@ struct dose_call {
 	__u64 count;
 	__u64 awake;		/* calls of a survey in which the thread kept its CPU */
 	__u64 ns;		/* time they took */
+	__u64 whole;		/* calls of a survey from their beginning to their end, those that slept too */
+	__u64 whole_ns;		/* time those took */
 };
 
 /* A contended lock, on a CPU. */

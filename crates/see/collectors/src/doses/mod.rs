@@ -1,6 +1,6 @@
 //! Doses: a place of a program made slower by a known, small amount, and what the program gets done meanwhile.
 //!
-//! A place is a kernel lock while it is held, a system call, page faults, wake-ups, a function, a softirq or a device's
+//! A place is a kernel lock while it is held, a system call, page faults, wake-ups, processes, a function, a softirq or a device's
 //! interrupt. The dose is a spin in the kernel, of at most [`MOST`] a hit. It is given in windows only: each has an end that
 //! the kernel's programs know, so a window ends by itself where `ncpu` is stopped, and all programs leave the kernel
 //! with the process that loaded them.
@@ -49,6 +49,8 @@ pub enum Place {
     Softirq(u32),
     /// The end of a device's interrupt.
     Interrupt(u32),
+    /// Processes: three times each, as it first returns from the kernel, as a program starts in it, and at its end.
+    Processes,
 }
 
 /// A function of a file.
@@ -119,6 +121,7 @@ impl Place {
             Place::Function(_) => (5, 0),
             Place::Softirq(nr) => (6, nr),
             Place::Interrupt(nr) => (7, nr),
+            Place::Processes => (8, 0),
         }
     }
 }
@@ -149,6 +152,10 @@ pub struct CallSeen {
     pub awake: u64,
     /// Seconds those took.
     pub seconds: f64,
+    /// Calls that were seen from their beginning to their end, those that slept too.
+    pub whole: u64,
+    /// Seconds those took.
+    pub whole_seconds: f64,
 }
 
 /// A kernel lock in a survey.
@@ -326,6 +333,8 @@ impl Doses {
                 count: calls_after[nr].count - calls[nr].count,
                 awake: calls_after[nr].awake - calls[nr].awake,
                 seconds: (calls_after[nr].ns - calls[nr].ns) as f64 / 1e9,
+                whole: calls_after[nr].whole - calls[nr].whole,
+                whole_seconds: (calls_after[nr].whole_ns - calls[nr].whole_ns) as f64 / 1e9,
             })
             .collect();
         seen.sort_by_key(|call| std::cmp::Reverse(call.count));
@@ -361,8 +370,8 @@ impl Doses {
         let program = match place {
             Place::Locks(_) => Some((&p.on_contention_end, "contention_end")),
             // Counting has it attached already.
-            Place::Call(_) if self.counting.is_some() => None,
-            Place::Call(_) => Some((&p.on_call_end, "sys_exit")),
+            Place::Call(_) | Place::Processes if self.counting.is_some() => None,
+            Place::Call(_) | Place::Processes => Some((&p.on_call_end, "sys_exit")),
             Place::Faults => Some((&p.on_fault, "page_fault_user")),
             Place::WakeUps => Some((&p.on_waking, "sched_waking")),
             Place::Softirq(_) => Some((&p.on_softirq_end, "softirq_exit")),
@@ -378,6 +387,9 @@ impl Doses {
                 return Err(Error::NoTracepoint(name));
             }
             self.held.push(attached(program)?);
+        }
+        if *place == Place::Processes {
+            self.held.push(attached(&p.on_process_end)?);
         }
         let (code, number) = place.code();
         if let Some(bss) = &mut self.skel.maps.bss_data {
@@ -483,6 +495,8 @@ impl Doses {
                 sum.count += row.count;
                 sum.awake += row.awake;
                 sum.ns += row.ns;
+                sum.whole += row.whole;
+                sum.whole_ns += row.whole_ns;
             }
         }
         rows

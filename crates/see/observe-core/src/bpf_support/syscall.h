@@ -22,7 +22,8 @@ enum { NR_nanosleep = 101, NR_clock_nanosleep = 115, NR_poll = -1, NR_ppoll = 73
        NR_epoll_wait = -3, NR_epoll_pwait = 22, NR_epoll_pwait2 = 441, NR_futex = 98, NR_sigtimedwait = 137,
        NR_io_getevents = 4, NR_semtimedop = 192,
        NR_write = 64, NR_io_submit = 2, NR_io_pgetevents = 292, NR_io_uring_enter = 426, NR_flock = 32, NR_fcntl = 25,
-       NR_semop = 193, NR_msgsnd = 189, NR_msgrcv = 188, NR_mq_timedsend = 182, NR_mq_timedreceive = 183 };
+       NR_semop = 193, NR_msgsnd = 189, NR_msgrcv = 188, NR_mq_timedsend = 182, NR_mq_timedreceive = 183,
+       NR_clone = 220, NR_clone3 = 435, NR_fork = -4, NR_vfork = -5, NR_execve = 221, NR_execveat = 281 };
 #else
 #define ARG0(regs) (regs)->di
 #define ARG1(regs) (regs)->si
@@ -34,7 +35,8 @@ enum { NR_nanosleep = 35, NR_clock_nanosleep = 230, NR_poll = 7, NR_ppoll = 271,
        NR_epoll_wait = 232, NR_epoll_pwait = 281, NR_epoll_pwait2 = 441, NR_futex = 202, NR_sigtimedwait = 128,
        NR_io_getevents = 208, NR_semtimedop = 220,
        NR_write = 1, NR_io_submit = 209, NR_io_pgetevents = 333, NR_io_uring_enter = 426, NR_flock = 73, NR_fcntl = 72,
-       NR_semop = 65, NR_msgsnd = 69, NR_msgrcv = 70, NR_mq_timedsend = 242, NR_mq_timedreceive = 243 };
+       NR_semop = 65, NR_msgsnd = 69, NR_msgrcv = 70, NR_mq_timedsend = 242, NR_mq_timedreceive = 243,
+       NR_clone = 56, NR_clone3 = 435, NR_fork = 57, NR_vfork = 58, NR_execve = 59, NR_execveat = 322 };
 #endif
 
 /* include/uapi/linux/futex.h */

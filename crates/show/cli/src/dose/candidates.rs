@@ -68,9 +68,18 @@ pub fn worth_a_probe(
 /// The part of the program's CPU time below which a function is not tried: a probe in a function costs a microsecond or more a call.
 const LEAST_FUNCTION: f64 = 0.10;
 
+/// The part above which a function is the program: without it nothing would be left.
+const MOST_FUNCTION: f64 = 0.9;
+
 /// CPU-seconds that a fault and a wake-up take where no layer says more.
 const FAULT: f64 = 0.5e-6;
 const WAKE_UP: f64 = 2e-6;
+
+/// Doses of a process.
+const HITS_OF_A_PROCESS: f64 = 3.0;
+
+/// The factor by which these may be wrong.
+const GUESSED: f64 = 2.0;
 
 /// Calls that wait: their time is not theirs.
 const WAITING: [&str; 19] = [
@@ -108,6 +117,24 @@ const SIGNALLING: [&str; 9] = [
     "sigaltstack",
 ];
 
+/// Whether a system call sleeps for a device alone, and not for another thread, a client or the clock.
+fn waits_for_a_device(call: &str) -> bool {
+    const OF_FILES: [&str; 11] = [
+        "fsync",
+        "fdatasync",
+        "sync",
+        "syncfs",
+        "sync_file_range",
+        "msync",
+        "pread64",
+        "preadv",
+        "preadv2",
+        "pwrite64",
+        "pwritev",
+    ];
+    OF_FILES.contains(&call)
+}
+
 /// Whether a system call is made to wait, and not to get work done.
 pub fn is_waiting(call: &str) -> bool {
     WAITING.contains(&call)
@@ -118,6 +145,8 @@ pub struct Looked {
     pub survey: Survey,
     pub recording: Option<Recording>,
     pub cpus: f64,
+    /// Threads that compute; 0 where that is not known, as where they come and go.
+    pub threads: usize,
     /// Files with its code: see [`code_of`].
     pub files: Vec<PathBuf>,
 }
@@ -145,6 +174,7 @@ impl Looked {
         let mut out = self.locks(namer)?;
         out.extend(self.mutexes()?);
         out.extend(self.calls());
+        out.extend(self.processes()?);
         out.extend(self.faults()?);
         out.extend(self.wake_ups());
         out.extend(self.functions()?);
@@ -174,13 +204,9 @@ impl Looked {
             let cause =
                 findings.iter().flat_map(|f| f.list.iter().chain(&f.others)).find(|f| named(&f.title));
             let candidate = Candidate {
-                kind: DosePlace::KernelLock,
-                name: name.clone(),
                 busy: Some(busy),
-                each: None,
-                share: None,
-                rate: self.rate(count),
                 bound: cause.map(|f| f.gain.1).or_else(|| self.bound(busy)),
+                ..Candidate::new(DosePlace::KernelLock, &name, self.rate(count))
             };
             out.push((candidate, Spot::Locks(name)));
         }
@@ -210,44 +236,76 @@ impl Looked {
             return Ok(None);
         }
         let Ok(Some(function)) = Function::find(library, FUNCTION, true) else { return Ok(None) };
-        let candidate = Candidate {
-            kind: DosePlace::UserLock,
-            name: format!("{FUNCTION} ({})", name.1),
-            busy: None,
-            each: None,
-            share: None,
-            rate: count as f64 / elapsed,
-            bound: None,
-        };
+        let name = format!("{FUNCTION} ({})", name.1);
+        let candidate = Candidate::new(DosePlace::UserLock, &name, count as f64 / elapsed);
         Ok(Some((candidate, Spot::Fixed(Place::Function(function)))))
     }
 
     fn calls(&self) -> Vec<Found> {
-        let mut all: Vec<(f64, String, u32, u64)> = Vec::new();
+        let mut all: Vec<(f64, Found)> = Vec::new();
         for call in &self.survey.calls {
-            // Calls that slept or lost their CPU are left out of the time; those that were not seen whole take as long as the others.
-            let each = call.seconds / call.awake.max(1) as f64;
-            let busy = each * self.rate(call.awake);
             let name = call_name(call.number);
-            if busy >= LEAST * self.cpus && !is_waiting(&name) {
-                all.push((busy, name, call.number, call.count));
+            // Calls that slept or lost their CPU are left out of the time, save where sleep is what the call is for; those that were not
+            // seen whole take as long as the others.
+            let sleeps = waits_for_a_device(&name) && call.awake < call.whole / 2;
+            let each = match sleeps {
+                true => call.whole_seconds / call.whole.max(1) as f64,
+                false => call.seconds / call.awake.max(1) as f64,
+            };
+            let busy = each * self.rate(if sleeps { call.count } else { call.awake });
+            if busy < LEAST * self.cpus || is_waiting(&name) {
+                continue;
             }
+            let candidate = Candidate {
+                busy: Some(busy),
+                each: Some(busy / self.rate(call.count)),
+                sleeps,
+                bound: self.bound(busy).filter(|_| !sleeps),
+                ..Candidate::new(DosePlace::Call, &name, self.rate(call.count))
+            };
+            all.push((busy, (candidate, Spot::Fixed(Place::Call(call.number)))));
         }
         all.sort_by(|a, b| b.0.total_cmp(&a.0));
         all.truncate(EACH);
-        let found = |(busy, name, number, count)| {
-            let candidate = Candidate {
-                kind: DosePlace::Call,
-                name,
-                busy: Some(busy),
-                each: Some(busy / self.rate(count)),
-                share: None,
-                rate: self.rate(count),
-                bound: self.bound(busy),
-            };
-            (candidate, Spot::Fixed(Place::Call(number)))
+        all.into_iter().map(|(_, found)| found).collect()
+    }
+
+    /// Processes that are started, do little and end: what they cost is the CPU time of that cause in the report.
+    fn processes(&self) -> anyhow::Result<Option<Found>> {
+        const CAUSE: &str = "short-lives";
+        const ON_CPU: [Layer; 8] = [
+            Layer::User,
+            Layer::Calls,
+            Layer::Kernel,
+            Layer::Faults,
+            Layer::Tlb,
+            Layer::KernelSpin,
+            Layer::Switches,
+            Layer::OtherKernel,
+        ];
+        let Some(recording) = &self.recording else { return Ok(None) };
+        let findings = Findings::of(recording)?;
+        let onion = ncpu_report::onion::Onion::peel(recording)?;
+        let own: f64 = ON_CPU.iter().map(|layer| onion.seconds(*layer)).sum();
+        let Some(cause) = findings.list.iter().find(|cause| cause.id == CAUSE && own > 0.0) else {
+            return Ok(None);
         };
-        all.into_iter().map(found).collect()
+        let share = (cause.seconds / own).min(1.0);
+        let busy = share * own / onion.elapsed.max(1e-3);
+        let candidate = Candidate {
+            busy: Some(busy),
+            share: Some(share),
+            bound: self.bound(busy),
+            ..Candidate::new(DosePlace::Processes, "", HITS_OF_A_PROCESS * self.started()?)
+        };
+        Ok(Some((candidate, Spot::Fixed(Place::Processes))))
+    }
+
+    /// How often a second a program is started.
+    fn started(&self) -> anyhow::Result<f64> {
+        let number = call_number("execve")?;
+        let call = self.survey.calls.iter().find(|call| call.number == number);
+        Ok(call.map_or(0.0, |call| self.rate(call.count)).max(1.0))
     }
 
     /// CPU-seconds a second in a layer.
@@ -260,15 +318,14 @@ impl Looked {
     fn faults(&self) -> anyhow::Result<Option<Found>> {
         let Some(count) = self.survey.faults else { return Ok(None) };
         let rate = self.rate(count);
-        let busy = self.layer(Layer::Faults)?.unwrap_or(rate * FAULT);
+        let of_layer = self.layer(Layer::Faults)?;
+        let busy = of_layer.unwrap_or(rate * FAULT);
         let candidate = Candidate {
-            kind: DosePlace::Faults,
-            name: String::new(),
             busy: Some(busy),
             each: (rate > 0.0).then(|| busy / rate),
-            share: None,
-            rate,
+            within: if of_layer.is_some() { 1.0 } else { GUESSED },
             bound: self.bound(busy),
+            ..Candidate::new(DosePlace::Faults, "", rate)
         };
         Ok((busy >= LEAST * self.cpus && count > 0).then_some((candidate, Spot::Fixed(Place::Faults))))
     }
@@ -277,13 +334,11 @@ impl Looked {
         let rate = self.rate(self.survey.wakeups);
         let busy = rate * WAKE_UP;
         let candidate = Candidate {
-            kind: DosePlace::WakeUps,
-            name: String::new(),
             busy: Some(busy),
             each: (rate > 0.0).then(|| busy / rate),
-            share: None,
-            rate,
+            within: GUESSED,
             bound: self.bound(busy),
+            ..Candidate::new(DosePlace::WakeUps, "", rate)
         };
         (busy >= LEAST * self.cpus).then_some((candidate, Spot::Fixed(Place::WakeUps)))
     }
@@ -305,17 +360,17 @@ impl Looked {
         let all: f64 = samples.iter().map(|sample| sample.1).sum();
         let mut out = Vec::new();
         for (name, seconds) in hot(&samples, LEAST_FUNCTION * all) {
+            if seconds > MOST_FUNCTION * all {
+                continue;
+            }
             // One without a symbol, as an inlined one, has no entry.
             let Some(function) = found_in(&self.files, name, false) else { continue };
             let candidate = Candidate {
-                kind: DosePlace::Function,
-                name: name.to_owned(),
                 busy: Some(seconds / elapsed),
-                each: None,
                 share: (all > 0.0).then(|| seconds / all),
-                // Not known before a probe is there.
-                rate: 1e6,
                 bound: self.bound(seconds / elapsed),
+                // How often it is called is not known before a probe is there.
+                ..Candidate::new(DosePlace::Function, name, 1e6)
             };
             out.push((candidate, Spot::Fixed(Place::Function(function))));
             if out.len() == LOOKED_AT {
@@ -407,12 +462,7 @@ pub fn named(text: &str, files: &[PathBuf], survey: &Survey) -> anyhow::Result<F
     let number =
         || name.parse::<u32>().with_context(|| format!("--place {}: not a number", safe::cut(text, 100)));
     let rate = |count: u64| count as f64 / survey.seconds.max(1e-3);
-    let found = |kind, name: &str, rate, spot| {
-        (
-            Candidate { kind, name: name.to_owned(), busy: None, each: None, share: None, rate, bound: None },
-            spot,
-        )
-    };
+    let found = |kind, name: &str, rate, spot| (Candidate::new(kind, name, rate), spot);
     Ok(match kind {
         "lock" if !name.is_empty() => found(DosePlace::KernelLock, name, 1e6, Spot::Locks(name.to_owned())),
         "call" => {
@@ -427,6 +477,7 @@ pub fn named(text: &str, files: &[PathBuf], survey: &Survey) -> anyhow::Result<F
             candidate.each = seen.map(|call| call.seconds / call.awake.max(1) as f64);
             (candidate, spot)
         }
+        "processes" => found(DosePlace::Processes, "", 1e3, Spot::Fixed(Place::Processes)),
         "faults" => found(
             DosePlace::Faults,
             "",
@@ -446,8 +497,8 @@ pub fn named(text: &str, files: &[PathBuf], survey: &Survey) -> anyhow::Result<F
         "softirq" => found(DosePlace::Softirq, name, 1e3, Spot::Fixed(Place::Softirq(number()?))),
         "interrupt" => found(DosePlace::Interrupt, name, 1e3, Spot::Fixed(Place::Interrupt(number()?))),
         _ => usage!(
-            "--place {}: unknown place; expected one of lock:NAME, call:NAME, faults, wake-ups, function:[FILE:]NAME, \
-             user-lock:[FILE:]NAME, softirq:NUMBER, interrupt:NUMBER",
+            "--place {}: unknown place; expected one of lock:NAME, call:NAME, faults, wake-ups, processes, \
+             function:[FILE:]NAME, user-lock:[FILE:]NAME, softirq:NUMBER, interrupt:NUMBER",
             safe::cut(text, 100)
         ),
     })
@@ -552,15 +603,7 @@ mod tests {
     #[test]
     fn functions_that_are_never_entered_or_too_often_are_left_out() {
         let found = |kind, name: &str| {
-            let candidate = Candidate {
-                kind,
-                name: name.into(),
-                busy: Some(1.0),
-                each: None,
-                share: None,
-                rate: 1e6,
-                bound: None,
-            };
+            let candidate = Candidate { busy: Some(1.0), ..Candidate::new(kind, name, 1e6) };
             (candidate, Spot::Fixed(Place::Faults))
         };
         let mut all = vec![found(DosePlace::Call, "read")];

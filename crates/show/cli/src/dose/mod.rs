@@ -5,6 +5,7 @@ pub mod subject;
 mod url;
 pub mod windows;
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -60,7 +61,7 @@ pub struct DoseArgs {
     #[arg(long, conflicts_with_all = ["pid", "metric_url", "count"])]
     runs: bool,
 
-    /// Try this place and no others: lock:NAME, call:NAME, faults, wake-ups, function:[FILE:]NAME,
+    /// Try this place and no others: lock:NAME, call:NAME, faults, wake-ups, processes, function:[FILE:]NAME,
     /// user-lock:[FILE:]NAME (a function that takes a lock), softirq:NUMBER, interrupt:NUMBER [default: where a first
     /// look finds 1 % of the CPUs]
     #[arg(long = "place", value_name = "PLACE")]
@@ -266,6 +267,7 @@ fn measure(args: &DoseArgs, stop: &AtomicBool) -> anyhow::Result<Option<Measured
         blocks: args.blocks as usize,
         most_slowdown: args.most_slowdown.or(args.pid.map(|_| OF_A_SERVICE)),
         cpus: f64::from(cpus),
+        threads: looked.threads,
         // A service is not confined: that would cost more than any dose.
         anchor: args.pid.is_none() && cpus > 1,
         window: length.as_secs_f64(),
@@ -340,6 +342,7 @@ fn look(
     };
     let mut survey = Survey::default();
     let mut files = Vec::new();
+    let mut threads = 0;
     // A run that ends meanwhile does not count as a look.
     for _ in 0..4 {
         match subject.ensure()? {
@@ -348,19 +351,44 @@ fn look(
             State::Over => return Ok(None),
         }
         files = subject.pid().map(candidates::code_of).unwrap_or_default();
+        let before = subject.pid().map(computed_by_threads).unwrap_or_default();
         let (seen, state) = doses.survey(|| subject.wait(SURVEYED))?;
         let state = state?;
         if state == State::Over {
             return Ok(None);
         }
         survey = seen;
+        let after = subject.pid().map(computed_by_threads).unwrap_or_default();
+        threads = working(&before, &after, SURVEYED);
         if state == State::Running {
             break;
         }
     }
     let Some(bins) = count_bins(subject, doses)? else { return Ok(None) };
     let cpus = sys::affinity(args.pid.unwrap_or(0)).context("the CPUs it may use")?.len() as f64;
-    Ok(Some((Looked { survey, recording, cpus, files }, bins)))
+    Ok(Some((Looked { survey, recording, cpus, threads, files }, bins)))
+}
+
+/// ns for which each thread of a process and of its children has been on CPU.
+fn computed_by_threads(pid: u32) -> HashMap<PathBuf, u64> {
+    let tasks =
+        sys::tree_of(pid).into_iter().filter_map(|pid| std::fs::read_dir(format!("/proc/{pid}/task")).ok());
+    let of_thread = |task: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        Some((task.path(), text.split(' ').next()?.parse().ok()?))
+    };
+    tasks.flatten().flatten().filter_map(of_thread).collect()
+}
+
+/// Threads that compute, of which the time on CPU is known at both ends of some time; 0 where others came meanwhile.
+fn working(before: &HashMap<PathBuf, u64>, after: &HashMap<PathBuf, u64>, time: Duration) -> usize {
+    /// The part of the time for which a thread computes.
+    const LEAST: f64 = 0.005;
+    if after.keys().any(|thread| !before.contains_key(thread)) {
+        return 0;
+    }
+    let least = (LEAST * time.as_nanos() as f64) as u64;
+    after.iter().filter(|(thread, ns)| ns.saturating_sub(before[*thread]) >= least).count()
 }
 
 /// Counts each system call in short times; `None` where the user stopped it.
@@ -408,4 +436,23 @@ fn observe(subject: &mut Subject<'_>) -> anyhow::Result<Option<Recording>> {
     let notes = observer.finish(None, &mut |t| Ok(sink.table(t)?))?;
     let (recording, _) = sink.finish(notes)?;
     Ok(Some(recording))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_compute_are_counted_where_none_comes() {
+        let of =
+            |threads: &[(&str, u64)]| threads.iter().map(|(name, ns)| (PathBuf::from(*name), *ns)).collect();
+        let before = of(&[("a", 5), ("b", 7), ("c", 0)]);
+        let time = Duration::from_secs(1);
+        assert_eq!(working(&before, &of(&[("a", 50_000_005), ("b", 100_000_007), ("c", 900)]), time), 2);
+        // One that ended is not missed; one that came is not known.
+        assert_eq!(working(&before, &of(&[("a", 50_000_005)]), time), 1);
+        assert_eq!(working(&before, &of(&[("a", 50_000_005), ("d", 1)]), time), 0);
+        let own = computed_by_threads(std::process::id());
+        assert!(own.values().any(|ns| *ns > 0), "{own:?}");
+    }
 }

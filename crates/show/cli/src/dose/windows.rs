@@ -235,7 +235,14 @@ impl<'a> Windows<'a> {
             State::Ended => return Ok(Went::Lost),
             State::Over => return Ok(Went::Over),
         }
-        self.choose_process()?;
+        if let Err(e) = self.choose_process() {
+            // A process that ends meanwhile takes no probe.
+            return match self.subject.wait(Duration::ZERO)? {
+                State::Running => Err(e),
+                State::Ended => Ok(Went::Lost),
+                State::Over => Ok(Went::Over),
+            };
+        }
         let run = self.subject.runs;
         let mut confined = None;
         let was_attached = self.attached;
@@ -249,7 +256,12 @@ impl<'a> Windows<'a> {
             }
             Order::Dose { place, .. } => {
                 if let Err(why) = self.attach(place)? {
-                    return Ok(why.map_or(Went::Lost, Went::Refused));
+                    // A process that ends meanwhile takes no probe.
+                    return Ok(match self.subject.wait(Duration::ZERO)? {
+                        State::Running => why.map_or(Went::Lost, Went::Refused),
+                        State::Ended => Went::Lost,
+                        State::Over => Went::Over,
+                    });
                 }
             }
         }

@@ -169,6 +169,24 @@ mod quiet {
         }
     }
 
+    /// Requests that stay unread are behind the request that their thread serves, though each part of that one is shorter than their wait.
+    #[test]
+    fn requests_wait_behind_one_that_does_several_things() {
+        let Some(_one) = allowed() else { return };
+        hold(MOST, "epoll mixed", || {
+            let (log, seen) = serve("epoll", "mixed", 1000, 5.0);
+            let unread = |of: fn(&str) -> bool| -> f64 {
+                let rows = seen.rows("served_parts").filter(|(t, r)| t.text(*r, "doing") == Some("unread"));
+                let rows = rows.filter(|(t, r)| of(t.text(*r, "what").unwrap_or_default()));
+                rows.filter_map(|(t, r)| t.number(r, "seconds")).sum()
+            };
+            let (all, named) = (unread(|_| true), unread(|what| !what.is_empty()));
+            let line = format!("{named:.3} of {all:.3} s unread with a name: {log:?}");
+            eprintln!("{line}");
+            assert!(all >= 0.5 * log.slow * log.slow_ms / 1e3 && named >= 0.8 * all, "{line}");
+        });
+    }
+
     /// Ordinary requests wait for the helper or the server as well: at most this long on average, in seconds.
     const ORDINARY: f64 = 0.5e-3;
 

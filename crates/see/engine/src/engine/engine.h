@@ -576,6 +576,7 @@ struct tenant_slot {
 	__s32 waiting[8];	/* net threads that this CPU saw begin less end a wait, by enum wait */
 	__u64 sent;		/* packets to sockets of this machine */
 	__u64 received;		/* and those that were read from sockets */
+	__u64 called;		/* calls that it asked other CPUs for, without TLB shootdowns */
 };
 
 /* Of a tenant, written by the leader alone. */
@@ -613,6 +614,7 @@ enum loss {
 			 * request takes alone */
 	LOSS_RECLAIM,	/* freeing memory because the machine has none */
 	LOSS_LIMIT,	/* freeing memory because its group may have no more */
+	LOSS_CALL,	/* to calls of other CPUs; it is not known there which thread asked */
 };
 
 struct thread_out {

@@ -283,6 +283,8 @@ static __always_inline void irq_exit(void)
 
 		add_lock(lock_slot(s, OTHERS, 0, s->tenant, KIND_LEDGER | LOSS_NETWORK), lost, lost, 1);
 	}
+	if (cfg_tenants && where == AT_HARDIRQ && s->base == AT_TARGET && kind == IRQ_CALL)
+		add_lock(lock_slot(s, OTHERS, 0, s->tenant, KIND_LEDGER | LOSS_CALL), ns, ns, 1);
 	s->last_irq = now;
 	s->last_irq_ns = ns;
 	s->last_kind = kind;
@@ -386,12 +388,19 @@ struct flush_tlb_info {
 SEC("raw_tp")
 int call_is_asked(__u64 *args)
 {
-	struct cpu_slot *s = tlb_code && args[2] == tlb_code ? slot() : NULL;
+	struct cpu_slot *s = tlb_code ? slot() : NULL;
 	struct __call_single_data *call = (void *)args[3];
 	__u32 cpu = args[0];
 
 	if (!s)
 		return 0;
+	if (args[2] != tlb_code) {
+		struct tenant_slot *t = cfg_tenants && !s->depth ? tenant_slot(bpf_get_smp_processor_id(), s->tenant) : NULL;
+
+		if (t)
+			t->called++;
+		return 0;
+	}
 	struct flush_tlb_info *flush = BPF_CORE_READ(call, info);
 	__u64 number = BPF_CORE_READ(flush, new_tlb_gen);
 	if (cpu <= s->tlb_asked || number != s->tlb_number)

@@ -66,8 +66,8 @@ struct serving {
 	__u32 away;	/* it waits for events, and its request is set aside if it reads another */
 	__u64 free;	/* ns, since when it is done with its last request, or was woken for another */
 	__u64 busy_until; /* ns, when it was done with a request that took long lately */
-	__u64 busy_ns;	/* ns of the longest part of that */
-	__u64 busy_with; /* enum life or enum request_wait of this part; REQUEST_WHOLE: it was on CPU */
+	__u64 busy_ns;	/* ns that it worked for it, or waited with it */
+	__u64 busy_with; /* enum life or enum request_wait of the longest part of that; REQUEST_WHOLE: it was on CPU */
 	__u64 peer;	/* the server of which data were read last, from a connection that the program had opened, in the code of peers; 0: none */
 	__u64 peer_came; /* ns, when the data came, and when it was read */
 	__u64 peer_read;
@@ -289,7 +289,7 @@ APART int keep_busy(struct serving *t, __u64 until)
 	if (!t || until <= t->request.began)
 		return 0;
 	struct client_request *q = &t->request;
-	__u64 on = until - q->began, most = 0, with = REQUEST_WHOLE;
+	__u64 on = until - q->began, most = 0, all = 0, with = REQUEST_WHOLE;
 
 	for (int i = 0; i < REQUEST_PARTS; i++) {
 		struct request_part *p = &q->part[i];
@@ -300,20 +300,20 @@ APART int keep_busy(struct serving *t, __u64 until)
 		/* In these the thread did something else. */
 		if (p->life >= REQUEST_UNREAD && p->life < REQUEST_WHOLE)
 			continue;
+		all += ns;
 		if (ns > most) {
 			most = ns;
 			with = p->life;
 		}
 	}
-	if (on > most) {
-		most = on;
+	all += on;
+	if (on > most)
 		with = REQUEST_WHOLE;
-	}
 	/* Many short ones do not hide a long one before them. */
-	if (most * 2 < t->busy_ns && until - t->busy_until < t->busy_ns)
+	if (all * 2 < t->busy_ns && until - t->busy_until < t->busy_ns)
 		return 0;
 	t->busy_until = until;
-	t->busy_ns = most;
+	t->busy_ns = all;
 	t->busy_with = with;
 	return 0;
 }

@@ -45,6 +45,8 @@ pub(crate) struct Spent {
     /// Packets to sockets of this machine, and those read from sockets.
     pub sent: u64,
     pub received: u64,
+    /// Calls that it asked other CPUs for, without TLB shootdowns.
+    pub called: u64,
 }
 
 /// What CPUs did for tenants in an interval.
@@ -148,12 +150,14 @@ impl Engine {
             for &number in &used {
                 let row = tenants.slots.get(cpu * tenants.numbers as usize + number as usize);
                 let before = tenants.before.entry((*cpu, number)).or_default();
-                if (row.at, row.sent, row.received) == (before.at, before.sent, before.received) {
+                let counts = |slot: &TenantSlot| (slot.at, slot.sent, slot.received, slot.called);
+                if counts(&row) == counts(before) {
                     continue;
                 }
                 let one = spent.entry(number).or_default();
                 one.sent += row.sent.wrapping_sub(before.sent);
                 one.received += row.received.wrapping_sub(before.received);
+                one.called += row.called.wrapping_sub(before.called);
                 for (i, (row, before)) in row.at.iter().zip(&before.at).enumerate() {
                     let new = row.wrapping_sub(*before) as i64;
                     one.at[i] += new;

@@ -216,6 +216,8 @@ impl Lost {
     pub const RECLAIM: u32 = 5;
     /// Freeing memory because its group may have no more; without a culprit that group is not its own.
     pub const LIMIT: u32 = 6;
+    /// To calls of other CPUs.
+    pub const CALL: u32 = 7;
 }
 
 /// Rows of which the smallest are summed up, to bound their number per interval.

@@ -136,6 +136,7 @@ pub fn sum(input: &Input<'_>) -> BTreeMap<Key, Sum> {
         sums: BTreeMap::new(),
         by_cpu: BTreeMap::new(),
         network: HashMap::new(),
+        calls: HashMap::new(),
         devices: BTreeMap::new(),
         input,
     };
@@ -225,8 +226,9 @@ struct Losses<'a> {
     sums: BTreeMap<Key, Sum>,
     /// Seconds and number of waits on the queue of a CPU of which it is not known behind whom.
     by_cpu: BTreeMap<(u32, usize), (f64, u64)>,
-    /// CPU-seconds of softirqs of the network, by whom they interrupted.
+    /// CPU-seconds of softirqs of the network, and of calls of other CPUs, by whom they interrupted.
     network: HashMap<u32, f64>,
+    calls: HashMap<u32, f64>,
     devices: BTreeMap<(u32, u64), Served>,
 }
 
@@ -249,7 +251,7 @@ impl Losses<'_> {
     fn traced(&mut self, row: &Lost) {
         let (victim, queued) = (row.victim, self.input.queued);
         let scale = match row.cause {
-            Lost::NETWORK | Lost::DEVICE | Lost::RECLAIM | Lost::LIMIT => 1.0,
+            Lost::NETWORK | Lost::CALL | Lost::DEVICE | Lost::RECLAIM | Lost::LIMIT => 1.0,
             Lost::LOCK => self.locks.of(victim, queued) * self.input.coverage.of(1_000_000) as f64 / 1e6,
             _ => self.queues.of(victim, queued),
         };
@@ -276,6 +278,7 @@ impl Losses<'_> {
                 self.reclaim(victim, Loss::MemoryLimit, |taker| inside(victim, taker, row.lock), sum);
             }
             (Lost::NETWORK, _) => *self.network.entry(victim).or_default() += sum.cpus,
+            (Lost::CALL, _) => *self.calls.entry(victim).or_default() += sum.cpus,
             // The CPU does not know any more what it ran, or not yet.
             (_, None) => {
                 let cpu = (row.lock as usize).saturating_sub(1);
@@ -428,14 +431,8 @@ impl Losses<'_> {
             }
         }
         for ((victim, cpu), (seconds, count)) in std::mem::take(&mut self.by_cpu) {
-            // A thread does not stand behind itself.
-            let threads = f64::from(queued.get(&victim).map_or(1, |stood| stood.threads.max(1)));
-            let others = |(who, ns): &(u32, f64)| match *who == victim {
-                true => (*who, ns * (threads - 1.0) / threads),
-                false => (*who, *ns),
-            };
-            let ran: Vec<_> = self.input.shares.ran.get(&cpu).into_iter().flatten().map(others).collect();
-            let ran = parts(seconds, &ran);
+            let ran = self.input.shares.ran.get(&cpu).map_or(&[][..], Vec::as_slice);
+            let ran = parts(seconds, &self.but_itself(victim, ran));
             if ran.is_empty() {
                 let sum = Sum { threads: seconds, cpus: 0.0, count };
                 self.add(victim, None, Loss::RunQueue, None, Grounds::Unknown, sum);
@@ -447,10 +444,20 @@ impl Losses<'_> {
         }
     }
 
+    /// The weights of tenants by which a loss is divided. No thread loses time to itself: a tenant's own weight is that of its other threads.
+    fn but_itself(&self, victim: u32, weights: &[(u32, f64)]) -> Vec<(u32, f64)> {
+        let threads = f64::from(self.input.queued.get(&victim).map_or(1, |stood| stood.threads.max(1)));
+        let others = weights.iter().map(|&(who, weight)| match who == victim {
+            true => (who, weight * (threads - 1.0) / threads),
+            false => (who, weight),
+        });
+        others.filter(|(_, weight)| *weight > 0.0).collect()
+    }
+
     /// A spinlock has no owner word: waits for it are divided among the tenants that take it, by their contended acquisitions. A thread
     /// does not wait for itself.
     fn spins(&mut self) {
-        let Input { id, spins, coverage, processes, queued, .. } = *self.input;
+        let Input { id, spins, coverage, processes, .. } = *self.input;
         let mut locks: BTreeMap<u64, BTreeMap<u32, (u64, u64)>> = BTreeMap::new();
         for spin in spins {
             let number = processes.get(&spin.tgid).copied().unwrap_or(tenant::OTHERS);
@@ -468,12 +475,7 @@ impl Losses<'_> {
                     self.add(victim, None, Loss::Spin, Some(lock), Grounds::Unknown, sum);
                     continue;
                 }
-                let threads = f64::from(queued.get(&victim).map_or(1, |stood| stood.threads.max(1)));
-                let others = takers.iter().map(|&(taker, n)| match taker == victim {
-                    true => (taker, n * (threads - 1.0) / threads),
-                    false => (taker, n),
-                });
-                let others: Vec<(u32, f64)> = others.filter(|(_, n)| *n > 0.0).collect();
+                let others = self.but_itself(victim, &takers);
                 if others.is_empty() {
                     let sum = Sum { threads: seconds, cpus: seconds, count };
                     self.add(victim, None, Loss::Spin, Some(lock), Grounds::Unknown, sum);
@@ -508,6 +510,8 @@ impl Losses<'_> {
     /// Interrupts, softirqs and TLB shootdowns that came while a tenant ran.
     fn interrupted(&mut self) {
         let packets = self.packets.clone();
+        let callers: Vec<(u32, f64)> =
+            self.input.shares.spent.iter().map(|(n, one)| (*n, one.called as f64)).collect();
         for (&victim, one) in &self.input.shares.spent {
             if victim == tenant::IDLE {
                 continue;
@@ -521,6 +525,13 @@ impl Losses<'_> {
                 self.add(victim, Some(sender), Loss::Network, None, Grounds::Shares, of_cpus(seconds));
             }
             let rest = if packets.is_empty() { served } else { served - of_network };
+            let of_calls = self.calls.get(&victim).copied().unwrap_or(0.0).min(rest);
+            let mut divided = 0.0;
+            for (caller, seconds) in parts(of_calls, &self.but_itself(victim, &callers)) {
+                self.add(victim, Some(caller), Loss::Interrupts, None, Grounds::Shares, of_cpus(seconds));
+                divided += seconds;
+            }
+            let rest = rest - divided;
             if rest > 0.0 {
                 let sum = of_cpus(rest);
                 self.add(victim, Some(tenant::KERNEL), Loss::Interrupts, None, Grounds::Traced, sum);
@@ -874,6 +885,25 @@ mod tests {
             "{known:?}"
         );
         assert_eq!(known.iter().map(|(.., ms)| ms).max(), Some(&300));
+    }
+
+    /// Calls of other CPUs are lost to the tenants that asked for them, other interrupts to the kernel.
+    #[test]
+    fn calls_are_lost_to_those_who_asked() {
+        let spent = |hardirq, called| {
+            let mut one = Spent { called, ..Spent::default() };
+            one.at[CpuState::Hardirq as usize] = hardirq;
+            one
+        };
+        let spent = BTreeMap::from([
+            (VICTIM, spent(500_000_000, 1000)),
+            (OTHER, spent(0, 3000)),
+            (7, spent(0, 1000)),
+        ]);
+        let lost = [row(Lost::CALL, None, 400, 400)];
+        let told = rows(&losses(spent, &lost, &HashMap::new(), &BTreeMap::new()), of_victim);
+        let by = |culprit: u32, ms| (VICTIM, Some(culprit), Loss::Interrupts, ms);
+        assert_eq!(told, [by(tenant::KERNEL, 100), by(OTHER, 300), by(7, 100)]);
     }
 
     /// A thread of the kernel writes to the file behind a loop device for programs that wrote to the device.

@@ -4,7 +4,8 @@
  *
  * SERVER is threads (one a connection), epoll (one loop), pool (a loop reads, workers answer), or local (threads, on a local socket).
  * CAUSE is what one request in SLOW does longer for: quiet (nothing), timer, lock (a mutex that another thread holds while it
- * sleeps), file (eight semaphores in turn, and a lock of a file that another thread holds), disk (fsync), spin, or pipe (a peer).
+ * sleeps), file (eight semaphores in turn, and a lock of a file that another thread holds), disk (fsync), spin, pipe (a peer), or mixed
+ * (spin, timer and pipe, one after another).
  *
  * It writes one line to FILE, or prints it: requests, the 50th and 99th percentile in us of its own log, the slow requests, and the
  * mean ms that the cause took in these: on the clock, and of spinning on a CPU.
@@ -140,6 +141,13 @@ static void slow(void)
 		until = now() + unit;
 		while (now() < until)
 			;
+		break;
+	case 'm':
+		until = now() + unit;
+		while (now() < until)
+			;
+		rest(unit);
+		CHECK(write(to_holder[1], &c, 1) == 1 && read(from_holder[0], &c, 1) == 1);
 		break;
 	}
 }

@@ -22,6 +22,10 @@ pub(super) fn of(lost: &Lost, tenancy: &Tenancy) -> Option<String> {
             }
             Some(format!("raise the CPU limit of {}: {}", lost.victim, limit(victim)))
         }
+        Loss::Interrupts if another(lost).is_some() => {
+            let culprit = another(lost)?;
+            Some(format!("have {culprit} call other CPUs less often: `ncpu crosscalls` shows where it does"))
+        }
         Loss::Interrupts => Some(format!(
             "keep interrupts off the CPUs of {}: /proc/irq/*/smp_affinity, or a cpuset for it",
             lost.victim

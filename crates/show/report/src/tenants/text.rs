@@ -43,6 +43,9 @@ fn phrase(lost: &Lost, culprit: &str) -> String {
             let lock = lost.lock.as_deref().unwrap_or("a kernel lock");
             format!("{seconds:.1} s for {lock}, held by {culprit}")
         }
+        Loss::Interrupts if lost.to_another() && culprit != KERNEL => {
+            format!("{seconds:.1} s to interrupts by which {culprit} called its CPUs")
+        }
         Loss::Interrupts => format!("{seconds:.1} s to interrupts on its CPUs"),
         Loss::Network => format!("{seconds:.1} s to softirqs of the network for {culprit}"),
         Loss::Device => {

@@ -395,8 +395,8 @@ tables! {
         time "t": Float [Seconds Key], "end of the interval in which they were found, since the observation began" since 8;
         process "process": Text, "name of the process" since 8;
         pid "pid": Int, "the process" since 8;
-        name "name": Text, "the variable: GOMAXPROCS, UV_THREADPOOL_SIZE, GOMEMLIMIT …" since 8;
-        value "value": Int [None Peak], "its number; a size in bytes" since 8;
+        name "name": Text, "the variable: GOMAXPROCS, UV_THREADPOOL_SIZE, GOMEMLIMIT …; or the policy of a real-time thread: SCHED_FIFO, SCHED_RR, SCHED_DEADLINE" since 8;
+        value "value": Int [None Peak], "its number; a size in bytes; of a policy the priority" since 8;
     }
 
     /// CPUs that threads of the program may use, where that is not all, by process and CPUs: when they are first seen, and

@@ -615,6 +615,17 @@ fn packets_of(spent: &BTreeMap<u32, Spent>) -> Vec<(u32, f64)> {
     spent.iter().map(of).filter(|(_, packets)| *packets > 0.0).collect()
 }
 
+/// Tenants, by numbers of tables, behind which others stood on run queues for at least `least` seconds.
+pub fn stood_behind(losses: &BTreeMap<Key, Sum>, least: f64) -> BTreeSet<u64> {
+    let mut sums: BTreeMap<u64, f64> = BTreeMap::new();
+    for (key, sum) in losses.iter().filter(|(key, _)| key.cause == Loss::RunQueue) {
+        if let Some(culprit) = key.culprit.filter(|culprit| *culprit != key.victim) {
+            *sums.entry(culprit).or_default() += sum.threads;
+        }
+    }
+    sums.into_iter().filter(|(_, seconds)| *seconds >= least).map(|(culprit, _)| culprit).collect()
+}
+
 /// Table `tenant_losses`. The smallest rows of a cause are put together.
 pub fn table(
     t: f64,

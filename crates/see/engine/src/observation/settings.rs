@@ -1,8 +1,10 @@
-//! Settings in the environment that bound how many threads of a program work at once, or what memory its collector leaves it.
+//! Settings in the environment that bound how many threads of a program work at once, or what memory its collector leaves it; and
+//! whether the scheduler takes threads of a program first.
 
 use std::collections::HashSet;
 
 use ncpu_files::reader::process_text;
+use ncpu_machine::process::{self, Stat};
 use ncpu_schema::settings;
 use ncpu_table::Table;
 
@@ -33,11 +35,36 @@ const MOST: usize = 64;
 /// Processes that are remembered.
 const KNOWN: usize = 4096;
 
+/// Threads of a process that are looked at.
+const THREADS: usize = 64;
+
 /// Processes whose environment has been read.
 #[derive(Default)]
 pub(super) struct Settings {
     looked: HashSet<u32>,
     new: Vec<u32>,
+    /// Those of which it is known how their threads are scheduled.
+    scheduled: HashSet<u32>,
+    /// Processes with real-time threads: the policy and the priority.
+    real_time: Vec<(u32, &'static str, u64)>,
+}
+
+/// The policy and the priority of a real-time thread, by its `stat`.
+fn real_time(stat: &[u8]) -> Option<(&'static str, u64)> {
+    let stat = Stat::parse(stat)?;
+    let policy = match stat.policy()? {
+        1 => "SCHED_FIFO",
+        2 => "SCHED_RR",
+        6 => "SCHED_DEADLINE",
+        _ => return None,
+    };
+    Some((policy, stat.priority()?))
+}
+
+/// The same of the first real-time thread of a process.
+fn real_time_thread(tgid: u32) -> Option<(&'static str, u64)> {
+    let threads = std::fs::read_dir(process_dir(tgid).join("task")).ok()?.flatten().take(THREADS);
+    threads.filter_map(|thread| real_time(&process::read(&thread.path().join("stat")).ok()?)).next()
 }
 
 impl Settings {
@@ -45,6 +72,18 @@ impl Settings {
     pub fn met(&mut self, tgid: u32) {
         if self.new.len() < MOST && self.looked.len() < KNOWN && self.looked.insert(tgid) {
             self.new.push(tgid);
+        }
+    }
+
+    /// Others stood behind threads of these processes on run queues.
+    pub fn stood_behind(&mut self, processes: &[u32]) {
+        for tgid in processes.iter().take(MOST) {
+            if self.scheduled.len() >= KNOWN || !self.scheduled.insert(*tgid) {
+                continue;
+            }
+            if let Some((policy, priority)) = real_time_thread(*tgid) {
+                self.real_time.push((*tgid, policy, priority));
+            }
         }
     }
 
@@ -63,6 +102,15 @@ impl Settings {
                     value: Some(value),
                 });
             }
+        }
+        for (tgid, policy, priority) in self.real_time.drain(..) {
+            rows.push(settings::Row {
+                time: Some(t),
+                process: processes.of(tgid).into(),
+                pid: Some(tgid.into()),
+                name: Some(policy).into(),
+                value: Some(priority),
+            });
         }
         rows.finish()
     }
@@ -98,6 +146,18 @@ mod tests {
             b"PATH=/bin\0GOMAXPROCS=2\0XGOMAXPROCS=3\0OMP_NUM_THREADS=all\0\xff=1\0UV_THREADPOOL_SIZE=8";
         let all: Vec<_> = found(environment).collect();
         assert_eq!(all, [("GOMAXPROCS", 2), ("UV_THREADPOOL_SIZE", 8)]);
+    }
+
+    #[test]
+    fn real_time_threads() {
+        let stat = |priority: u64, policy: u64| {
+            let mut fields = vec!["0".to_string(); 50];
+            (fields[36], fields[37]) = (priority.to_string(), policy.to_string());
+            format!("7 (a b) R {}", fields.join(" "))
+        };
+        assert_eq!(real_time(stat(10, 1).as_bytes()), Some(("SCHED_FIFO", 10)));
+        assert_eq!(real_time(stat(0, 0).as_bytes()), None);
+        assert_eq!(real_time_thread(std::process::id()), None);
     }
 
     #[test]

@@ -61,6 +61,9 @@ fn job_name(environment: &[u8]) -> Option<String> {
 /// Seconds in which half of the data that was written has gone to devices, or need not go any more.
 const WRITTEN_BACK: f64 = 10.0;
 
+/// Part of an interval for which others stood behind a tenant of which it is asked how its threads are scheduled.
+const STOOD: f64 = 0.01;
+
 /// A tenant as it is remembered.
 struct Met {
     id: u64,
@@ -87,6 +90,8 @@ pub(super) struct Tenants {
     taken: BTreeMap<u32, f64>,
     /// Bytes of files that threads wrote, of which the kernel gives devices some later.
     dirtied: BTreeMap<u32, f64>,
+    /// Processes of tenants behind which others stood on run queues in the last interval.
+    pub stood_behind: Vec<u32>,
     /// End of the last interval, s.
     until: f64,
 }
@@ -105,6 +110,7 @@ impl Tenants {
             queued: HashMap::new(),
             taken: BTreeMap::new(),
             dirtied: BTreeMap::new(),
+            stood_behind: Vec::new(),
             until: 0.0,
         }
     }
@@ -205,6 +211,9 @@ impl Tenants {
             taken: &self.taken,
             dirtied: &self.dirtied,
         });
+        let ahead = losses::stood_behind(&losses, STOOD * seconds);
+        let of_these = processes.iter().filter(|(_, number)| ahead.contains(&self.id(**number)));
+        self.stood_behind = of_these.map(|(tgid, _)| *tgid).collect();
         self.taken.clear();
         let kept = 0.5f64.powf(seconds / WRITTEN_BACK);
         self.until = t;

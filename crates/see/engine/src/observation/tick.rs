@@ -78,8 +78,11 @@ impl Observation {
         tables.extend(self.bandwidth.as_mut().map(|bandwidth| bandwidth.table(t)));
         tables.push(self.devices.table(t, requests, &self.process_names));
         tables.push(self.queued.table(t, queued, self.program, &self.process_names));
-        tables.push(self.settings.table(t, &self.process_names));
         tables.extend(self.tenant_tables(t, idled.by_reason(), lost, spins, coverage));
+        if let Some(tenants) = &mut self.tenants {
+            self.settings.stood_behind(&std::mem::take(&mut tenants.stood_behind));
+        }
+        tables.push(self.settings.table(t, &self.process_names));
         self.symbols.forget_unused(Instant::now());
         tables.iter().filter(|table| table.num_rows() > 0).try_for_each(sink)
     }

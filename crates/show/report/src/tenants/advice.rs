@@ -13,6 +13,11 @@ pub(super) fn of(lost: &Lost, tenancy: &Tenancy) -> Option<String> {
         Loss::RunQueue => {
             let culprit =
                 lost.culprit.as_deref().filter(|name| ![KERNEL, OWN, &lost.victim].contains(name))?;
+            if let Some(policy) = tenancy.real_time.get(culprit) {
+                return Some(format!(
+                    "{culprit} has threads of {policy}, which go first whatever the weights are: chrt -o -a -p 0 PID makes them ordinary, a cpuset keeps them apart"
+                ));
+            }
             Some(format!("give {culprit} less weight: {}", weight(tenancy.members.get(culprit)?)))
         }
         Loss::Quota => {

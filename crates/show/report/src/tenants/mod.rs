@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use ncpu_machine::tenant::{By, KERNEL, OTHERS, Rules, Tenant};
 use ncpu_record::tenants as recorded;
-use ncpu_schema::{Error, Grounds, Layer, Loss, Tables, bandwidth, ledger, tenant_losses, tenants};
+use ncpu_schema::{Error, Grounds, Layer, Loss, Tables, bandwidth, ledger, settings, tenant_losses, tenants};
 use ncpu_table::Table;
 
 pub use text::render;
@@ -116,6 +116,8 @@ pub struct Tenancy {
     /// By name, what the groups, programs and users that it stands for have in common: no program where there are several, and
     /// the group above all.
     pub members: HashMap<String, Tenant>,
+    /// Names of tenants with real-time threads behind which others stood on run queues, and the policy.
+    pub real_time: HashMap<String, String>,
     /// Memory bandwidth of groups, largest first; empty where the machine does not count it.
     pub bandwidth: Vec<Moved>,
     /// Parts of names that were asked for. Tenants with such a name always have a line of their own.
@@ -157,6 +159,14 @@ fn moved(recording: &impl Tables) -> Result<Vec<Moved>, Error> {
     Ok(all)
 }
 
+/// Policies of real-time threads, by program.
+fn policies(recording: &impl Tables) -> Result<HashMap<String, String>, Error> {
+    let Some(table) = settings::Reader::open(recording)? else { return Ok(HashMap::new()) };
+    let policy = |row| table.name.get(row).filter(|name| name.starts_with("SCHED_"));
+    let of = |row| Some((table.process.get(row)?.to_string(), policy(row)?.to_string()));
+    Ok(table.rows().filter_map(of).collect())
+}
+
 /// Leaves in `one` what is true of `another`, too.
 fn keep_common(one: &mut Tenant, another: &Tenant) {
     if one.program != another.program {
@@ -190,8 +200,13 @@ impl Tenancy {
         let Some(met) = recorded::read(recording)? else { return Ok(None) };
         let mut names: HashMap<u64, String> = HashMap::new();
         let mut members: HashMap<String, Tenant> = HashMap::new();
+        let policies = policies(recording)?;
+        let mut real_time = HashMap::new();
         for (id, tenant) in met {
             let name = if id < recorded::FIRST { tenant.program.clone() } else { naming.name(&tenant) };
+            if let Some(policy) = policies.get(&tenant.program) {
+                real_time.insert(name.clone(), policy.clone());
+            }
             match members.entry(name.clone()) {
                 Entry::Vacant(vacant) => {
                     vacant.insert(tenant);
@@ -242,6 +257,7 @@ impl Tenancy {
             parts,
             losses,
             members,
+            real_time,
             bandwidth: moved(recording)?,
             asked: Vec::new(),
         }))

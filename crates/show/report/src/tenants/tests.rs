@@ -2,7 +2,7 @@ use ncpu_machine::tenant::{By, Rules};
 use ncpu_record::{Manifest, Recording};
 use ncpu_schema::{
     CpuState, Division, Grounds, IdleReason, Layer, Loss, Per, Purpose, SampleClass, cpu_time, idle_time,
-    samples, tenant_idle, tenant_losses, tenant_names, tenant_samples, tenant_time,
+    samples, settings, tenant_idle, tenant_losses, tenant_names, tenant_samples, tenant_time,
 };
 use proptest::prelude::*;
 
@@ -219,6 +219,22 @@ fn a_limit_of_a_group_above_is_told_with_who_uses_it_up() {
     ] {
         assert!(text.contains(part), "{text}");
     }
+}
+
+/// No weight holds back a real-time thread.
+#[test]
+fn no_weight_is_advised_against_real_time_threads() {
+    let mut settings = settings::Rows::new();
+    settings.push(settings::Row {
+        process: Some("sh").into(),
+        name: Some("SCHED_FIFO").into(),
+        value: Some(10),
+        ..settings::Row::default()
+    });
+    let naming = Naming { by: By::Tenant, rules: Rules::default() };
+    let tenancy = Tenancy::of(&shop().with(settings.finish()), &naming).unwrap().unwrap();
+    let text = render(&tenancy, 80);
+    assert!(text.contains("has threads of SCHED_FIFO") && !text.contains("less weight"), "{text}");
 }
 
 fn read(by: By) -> Tenancy {

@@ -178,6 +178,7 @@ fn tables(n: u64, cpus: u64, count: u64) -> Vec<ncpu_table::Table> {
             cpu: Some(on),
             error: None,
             off: None,
+            ended: None,
         });
     }
     let mut whole = summary::Rows::new();

@@ -267,6 +267,7 @@ tables! {
         cpu "CPU": Float [Seconds Time], "on CPU: USR, SYS, TRP and NCPU together" since 2;
         error "error": Float [Seconds Time], "half-width of the 95 % interval of USR, and of SYS and TRP together, where their division is sampled since calls or faults came too often to trace each; null is traced" since 7;
         off "OFF": Float [Seconds Time], "asleep: TFL, DFL, LCK and SLP together, where they are not distinguished (without root)" since 4;
+        ended "ended": Int [None Count], "processes that ended, by the row of their first thread" since 9;
     }
 
     /// Lives of the program's threads, from first sight to the end of the thread or the observation, by role and by what they did. The

@@ -85,7 +85,10 @@ impl Observation {
                     span.spent(Microstate::Lck) + seconds(now.spin, before.spin),
                 );
             }
-            out.push(span.row(t, &measured, signals, spins));
+            out.push(threads::Row {
+                ended: Some((!alive && now.tid == now.tgid).into()),
+                ..span.row(t, &measured, signals, spins)
+            });
         }
         // A thread leaves the kernel's list a little before its last record comes, which is the difference to this.
         for (key, Known { told, missing }) in known {
@@ -227,6 +230,7 @@ impl<'a> Span<'a> {
             majf: new(now.majf, before.majf),
             cpu: Some(Microstate::ON_CPU.map(|state| self.spent(state)).iter().sum()),
             off: None,
+            ended: None,
         }
     }
 }

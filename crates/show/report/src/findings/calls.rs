@@ -582,24 +582,45 @@ pub(super) fn short_processes(view: &View<'_>) -> Vec<Short> {
         name: &'a str,
         all: f64,
         on_cpu: f64,
+        ended: u64,
     }
     let mut of: HashMap<u64, Lived<'_>> = HashMap::new();
+    // Rows that stand for many processes of a name, where there were too many to hold.
+    let mut together: HashMap<&str, (u64, f64)> = HashMap::new();
     for row in t.rows() {
-        let (Some(pid), Some(name)) = (t.pid.get(row), t.process.get(row)) else { continue };
-        let lived = of.entry(pid).or_insert(Lived { name, all: 0.0, on_cpu: 0.0 });
+        let Some(name) = t.process.get(row) else { continue };
+        let (spent, ended) = (on_cpu(&t, row).unwrap_or(0.0), t.ended.get(row).unwrap_or(0));
+        let Some(pid) = t.pid.get(row) else {
+            let sum = together.entry(name).or_default();
+            *sum = (sum.0 + ended, sum.1 + spent);
+            continue;
+        };
+        let lived = of.entry(pid).or_insert(Lived { name, all: 0.0, on_cpu: 0.0, ended: 0 });
         // The name that it had last.
         lived.name = name;
         lived.all += Microstate::ALL.iter().filter_map(|&m| t.micro.get(row, m)).sum::<f64>();
-        lived.on_cpu += on_cpu(&t, row).unwrap_or(0.0);
+        lived.on_cpu += spent;
+        lived.ended += ended;
     }
     let mut names: Vec<Short> = Vec::new();
     for lived in of.values().filter(|lived| lived.all < 0.1 * view.elapsed()) {
+        // A number that a later process has again stands for several.
+        let count = lived.ended.max(1) as usize;
         match names.iter_mut().find(|short| short.name == lived.name) {
             Some(short) => {
-                short.count += 1;
+                short.count += count;
                 short.on_cpu += lived.on_cpu;
             }
-            None => names.push(Short { name: lived.name.into(), count: 1, on_cpu: lived.on_cpu }),
+            None => names.push(Short { name: lived.name.into(), count, on_cpu: lived.on_cpu }),
+        }
+    }
+    for (name, (ended, spent)) in together {
+        match names.iter_mut().find(|short| short.name == name) {
+            Some(short) => {
+                short.count += ended as usize;
+                short.on_cpu += spent;
+            }
+            None => names.push(Short { name: name.into(), count: ended as usize, on_cpu: spent }),
         }
     }
     names.retain(|short| short.count >= 5 && short.on_cpu <= brief(&short.name) * short.count as f64);

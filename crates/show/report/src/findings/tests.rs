@@ -317,6 +317,27 @@ fn the_headline_names_the_functions_put_into_another_and_the_line() {
 }
 
 #[test]
+fn processes_whose_rows_were_summed_up_are_counted() {
+    let row = |pid: Option<u64>, ended, cpu| ncpu_schema::threads::Row {
+        pid,
+        tid: pid,
+        process: "stamps".into(),
+        thread: "stamps".into(),
+        cpu: Some(cpu),
+        ended: Some(ended),
+        ..Default::default()
+    };
+    let mut rows = ncpu_schema::threads::Rows::new();
+    // A number that two processes had, one after the other, and processes that had no room of their own.
+    rows.push(row(Some(100), 2, 2e-4));
+    (101..119).for_each(|pid| rows.push(row(Some(pid), 1, 1e-4)));
+    rows.push(row(None, 9_980, 1.0));
+    let stacks = stacks(&[("exec", "stamps;do_syscall_64_[k];__x64_sys_execve_[k];bprm_execve_[k]", 800.0)]);
+    let found = Findings::of(&recording(0.0, stacks).with(rows.finish())).unwrap();
+    assert_eq!(found.list[0].title, "1,000 processes a second: stamps");
+}
+
+#[test]
 fn cpus_that_idle_beside_a_program_of_one_thread_are_gained_with_its_time() {
     let known = ("user", "stamps;compress;__strlen_avx2", 760.0);
     let found = Findings::of(&of_one_thread(&[known, ("user", "stamps;compress", 190.0)])).unwrap();

@@ -110,9 +110,10 @@ pub(super) fn of(
     divide_idle(recording, &all, &name, &mut add)?;
     let mut parts: Vec<Part> =
         parts.into_iter().map(|(name, layers)| Part { name, layers: ranked(layers) }).collect();
-    // Time of CPUs that were offline.
+    // Time of CPUs that were offline. Looks at the CPUs one after another may see some microseconds more than there were.
     let sum: f64 = parts.iter().map(Part::seconds).sum();
-    let missing = division.capacity - sum;
+    let machine: f64 = division.layers.iter().map(|(_, seconds, _)| seconds).sum();
+    let missing = machine - sum;
     if missing.abs() > 1e-9 {
         match parts.iter_mut().find(|part| part.name.is_none()) {
             Some(nobody) => nobody.layers.push((Layer::Unseen, missing)),

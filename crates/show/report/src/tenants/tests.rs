@@ -17,6 +17,11 @@ const CLASSES: [SampleClass; 4] =
 
 /// Tables of an observation of these tenants: those of the machine are the sums.
 fn recording(tenants: &[(u64, &str, Given)]) -> Recording {
+    recording_longer(tenants, 0.0)
+}
+
+/// The same, of which the time is longer than the sums by so many seconds.
+fn recording_longer(tenants: &[(u64, &str, Given)], skew: f64) -> Recording {
     let mut at = [0.0; CpuState::ALL.len()];
     let mut idle = [0.0; IdleReason::ALL.len()];
     let (mut names, mut times) = (tenant_names::Rows::new(), tenant_time::Rows::new());
@@ -56,7 +61,7 @@ fn recording(tenants: &[(u64, &str, Given)]) -> Recording {
     }
     let mut cpu = cpu_time::Rows::new();
     let spent = Per::new(|state: CpuState| Some(at[state as usize]));
-    cpu.push(cpu_time::Row { time: Some(at.iter().sum()), cpu: Some(0), spent, kernel: None });
+    cpu.push(cpu_time::Row { time: Some(at.iter().sum::<f64>() + skew), cpu: Some(0), spent, kernel: None });
     let mut why = idle_time::Rows::new();
     why.push(idle_time::Row {
         time: Some(1.0),
@@ -89,21 +94,22 @@ proptest! {
 
     /// All tenants together have the machine's capacity, and of each layer what the machine has, to the microsecond.
     #[test]
-    fn tenants_sum_to_the_machine(tenants in prop::collection::vec(given(), 1..12)) {
+    fn tenants_sum_to_the_machine(tenants in prop::collection::vec(given(), 1..12), skew in -5e-5..5e-5f64) {
         let given: Vec<(u64, &str, Given)> =
             tenants.into_iter().enumerate().map(|(i, given)| (i as u64, "/", given)).collect();
-        let recording = recording(&given);
+        let recording = recording_longer(&given, skew);
         let naming = Naming { by: By::Cgroup(1), rules: Rules::default() };
         let tenancy = Tenancy::of(&recording, &naming).unwrap().unwrap();
         let division = Division::of(&recording).unwrap();
         let sum: f64 = tenancy.parts.iter().map(super::Part::seconds).sum();
-        prop_assert!((sum - division.capacity).abs() < 1e-6, "{sum} of {}", division.capacity);
+        let most = division.capacity - skew.min(0.0);
+        prop_assert!((sum - most).abs() < 1e-6, "{sum} of {most}");
         for layer in Layer::ALL {
             let of_tenants: f64 = tenancy.parts.iter().map(|part| part.of(layer)).sum();
             let of_machine: f64 = division.layers.iter().filter(|(l, ..)| *l == layer).map(|(_, s, _)| s).sum();
             prop_assert!((of_tenants - of_machine).abs() < 1e-6, "{layer:?}: {of_tenants} of {of_machine}");
         }
-        prop_assert!(tenancy.parts.iter().flat_map(|p| &p.layers).all(|(_, s)| *s > -1e-6));
+        prop_assert!(tenancy.parts.iter().flat_map(|p| &p.layers).all(|(_, s)| *s > -1e-8));
     }
 
     #[test]

@@ -180,6 +180,12 @@ fn begin_quietly() {
         let (payload, none) = (fault.payload(), "no message");
         let why = payload.downcast_ref::<String>().map_or(none, String::as_str);
         let why = payload.downcast_ref::<&str>().map_or(why, |text| text);
+        // A limit that was set, and not a fault.
+        if why.starts_with("failed to spawn thread") {
+            return out::say_line(&format!(
+                "ncpu: {why}: raise the limits on processes and memory (ulimit -u, ulimit -v, pids.max)"
+            ));
+        }
         let asked = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0");
         out::say_line(&format!("ncpu: a fault of ncpu{at}: {why}; please report it"));
         if asked {

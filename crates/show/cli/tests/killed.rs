@@ -347,3 +347,45 @@ fn a_run_of_fix_ends_with_fix() {
     assert!(o.status.success() && err(&o).contains("killed what was left of run fix-"), "{}", err(&o));
     assert!(!runs(pids[1]), "what has left the group is left");
 }
+
+/// Processes of which the arguments have this one, with whether they are `ncpu`'s own.
+fn with_argument(argument: &str) -> Vec<(u32, bool)> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let of = |pid: u32| {
+        let text = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let mut arguments = text.split(|byte| *byte == 0);
+        let own = arguments.next() == Some(NCPU.as_bytes());
+        arguments.any(|a| a == argument.as_bytes()).then_some((pid, own))
+    };
+    pids.filter_map(of).collect()
+}
+
+#[test]
+fn run_leaves_no_process_of_its_own_whenever_it_is_killed() {
+    let argument = format!("7777.{}", std::process::id());
+    for round in 0..TIMES {
+        let mut run = Command::new(NCPU);
+        run.args(["run", "--", "sleep", &argument]);
+        run.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut run = run.spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(250).mul_f64(fastrand::f64()));
+        run.kill().unwrap();
+        run.wait().unwrap();
+        // Its helpers end as they see that it has: the program that it had started goes on.
+        let ended = (0..500).any(|_| {
+            let left = with_argument(&argument);
+            left.iter().all(|(_, own)| !own) || {
+                std::thread::sleep(Duration::from_millis(10));
+                false
+            }
+        });
+        let left = with_argument(&argument);
+        for (pid, _) in &left {
+            let pid = rustix::process::Pid::from_raw(*pid as i32).unwrap();
+            // It may have ended meanwhile.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        assert!(ended, "round {round}: {left:?}");
+    }
+}

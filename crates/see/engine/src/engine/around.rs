@@ -8,9 +8,10 @@
 //! until the others have been attached: where a tracepoint loses its last program, the next one that gets its first waits for all
 //! CPUs, some 20 ms.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::thread::JoinHandle;
 
+use ncpu_observe_core::program::keep_only;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitOptions};
 
@@ -61,10 +62,11 @@ impl Pair {
         let (there_read, there) = pipe_with(PipeFlags::CLOEXEC)?;
         let (back_read, back) = pipe_with(PipeFlags::CLOEXEC)?;
         let cpu = rustix::thread::sched_getcpu();
-        let fork = |child: &dyn Fn()| -> std::io::Result<Pid> {
+        let fork = |kept: &[RawFd], child: &dyn Fn()| -> std::io::Result<Pid> {
             // SAFETY: the child calls only async-signal-safe functions until it exits.
             let pid = unsafe { libc::fork() };
             if pid == 0 {
+                keep_only(kept);
                 let mut set = rustix::thread::CpuSet::new();
                 set.set(cpu);
                 if rustix::thread::sched_setaffinity(None, &set).is_ok() {
@@ -75,8 +77,11 @@ impl Pair {
             }
             Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(std::io::Error::last_os_error)
         };
-        let echo = fork(&|| while get(&there_read) && put(&back, 1) {})?;
-        let first = fork(&|| {
+        let [orders_fd, answers_fd] = [&orders_read, &answers_write].map(AsRawFd::as_raw_fd);
+        let [there_read_fd, there_fd, back_read_fd, back_fd] =
+            [&there_read, &there, &back_read, &back].map(AsRawFd::as_raw_fd);
+        let echo = fork(&[there_read_fd, back_fd], &|| while get(&there_read) && put(&back, 1) {})?;
+        let first = fork(&[orders_fd, answers_fd, there_fd, back_read_fd], &|| {
             while get(&orders_read) {
                 let mut best = u64::MAX;
                 for _ in 0..PARTS {

@@ -13,6 +13,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use ncpu_observe_core::program::keep_only;
 use rustix::process::{Pid, WaitOptions};
 
 use super::{Engine, ThreadOut};
@@ -214,7 +215,7 @@ impl Gauge {
         // SAFETY: the child calls only async-signal-safe functions until it exits.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
-            drop((orders, answers));
+            keep_only(&[orders_read.as_raw_fd(), answers_write.as_raw_fd()]);
             serve(orders_read.as_raw_fd(), answers_write.as_raw_fd());
         }
         let pid = Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(std::io::Error::last_os_error)?;

@@ -448,6 +448,21 @@ mod tests {
     }
 
     #[test]
+    fn ruby_s_lock_is_known_without_its_symbols() {
+        let own = Patterns::default();
+        let of = |frame: &str, callers: &[&str]| {
+            own.find_with_caller(frame, callers).map(|i| &*own.list()[i].name)
+        };
+        let (libruby, turn) = ("[unknown libruby-3.1.so.3.1.2]", "rb_threadptr_execute_interrupts");
+        for wait in ["rb_native_cond_wait", "rb_native_mutex_lock", "pthread_cond_timedwait@@GLIBC_2.3.2"] {
+            assert_eq!(of(wait, &[libruby, turn, libruby, "rb_vm_exec"]), Some("GVL"), "{wait}");
+        }
+        let queue =
+            ["[unknown libruby-3.1.so.3.1.2]", "rb_ensure", "[unknown libruby-3.1.so.3.1.2]", "rb_vm_exec"];
+        assert_eq!(of("rb_native_cond_wait", &queue), None, "a queue of the program's");
+    }
+
+    #[test]
     fn names_are_compared_whole() {
         let text = "lock \"row\"\n  row_lock\n  table_take*\n  *Rows::acquire\n  spins: row_spin\ncondition \"db\"\n  \
                     [unknown libdb.so\n";

@@ -23,6 +23,9 @@ const OFF: f64 = 0.25;
 /// The state in rows that say how often was looked, and for what time that stands.
 const LOOKED: &str = "looked at";
 
+/// Goroutines that could run and wait for their turn, on average, from which it is not for want of places that too few work.
+const READY: f64 = 1.0;
+
 /// Sightings of waiting goroutines from which their number is known.
 const SEEN: u64 = 30;
 
@@ -127,6 +130,11 @@ fn claim(view: &View<'_>, seen: &[Seen<'_>]) -> Option<Claim> {
         let elapsed = covered.get(process).copied().filter(|time| *time > 0.0)?;
         let waiting = seconds(&waits) / elapsed;
         if waiting < WAIT || waits.iter().map(|g| g.count).sum::<u64>() < SEEN {
+            return None;
+        }
+        // The receiver is slower than the senders, and computes: more places fill up as well.
+        let ready: Vec<_> = seen.iter().filter(|g| g.process == process && g.state == "runnable").collect();
+        if !is_pool(site) && seconds(&ready) >= READY * elapsed {
             return None;
         }
         let kind = of_kind(seen, process, &waits);

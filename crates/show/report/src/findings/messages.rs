@@ -93,6 +93,68 @@ fn server<'a>(view: &View<'a>, clients: &[&str], count: f64) -> Option<&'a str> 
 /// The part of a process's switches that a thread has which does hardly any of them.
 const ALONE: f64 = 0.1;
 
+/// The part of the time that a writer waits for room, and the waits of readers for each of its own, of a connection with a small window.
+const ROOM: f64 = 0.3;
+const EACH: f64 = 10.0;
+
+/// A connection whose writer waits for room while its reader waits for data, a little at a time: few bytes may be on the way.
+pub(super) fn small_window(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
+    let full = |s: &Slept<'_>| s.in_kernel("sk_stream_wait_memory") && s.in_kernel("tcp_sendmsg");
+    let empty = |s: &Slept<'_>| s.in_kernel("tcp_recvmsg");
+    let writers: Vec<&Slept<'_>> = slept.iter().filter(|s| full(s)).collect();
+    let readers: Vec<&Slept<'_>> = slept.iter().filter(|s| empty(s)).collect();
+    let mut names: Vec<&str> = readers.iter().map(|s| s.process).collect();
+    names.sort_unstable();
+    names.dedup();
+    let count = times(view, &names, empty);
+    let rooms = sum(writers.iter().map(|s| s.count));
+    if sum(writers.iter().map(|s| s.seconds)) < ROOM * view.elapsed()
+        || count < (OFTEN * view.elapsed()).max(EACH * rooms)
+    {
+        return None;
+    }
+    let (mut most, mut processes) = (Most::default(), Most::default());
+    for s in &writers {
+        most.add(&Place::of_frames(&s.user, call_in(&s.kernel).unwrap_or("write")).words(), s.seconds);
+        processes.add(s.process, s.seconds);
+    }
+    let process = processes.top()?.0;
+    let (place, function) = most.place(&process);
+    let mut claim = Claim::new(Kind::HandOff, [When::SmallWindow], "a socket")
+        .with("process", process.clone())
+        .with("place", function)
+        .with("object", "a socket")
+        .with("rate", rate_words(count / view.elapsed()));
+    claim.key = format!("window {process}");
+    names.extend(writers.iter().map(|s| s.process));
+    for (at, sample) in view.samples.iter().enumerate().filter(|(_, s)| names.contains(&s.process)) {
+        let moves = call_of(sample).is_some_and(|call| MOVES.contains(&call) || call == "entry");
+        let what = match sample.layer() {
+            Layer::Switches | Layer::Interrupts => "switches and wake-ups",
+            _ if moves => "in the calls",
+            _ => continue,
+        };
+        claim.ask(Source::Sample(at), sample.seconds, what);
+    }
+    let part = (count / view.switches().max(1.0)).min(1.0);
+    for (layer, what) in [
+        (Layer::Switches, "switches and wake-ups"),
+        (Layer::WakeUp, "CPUs waking up"),
+        (Layer::RunQueue, "queueing of woken threads"),
+        (Layer::Interrupts, "acknowledgements and wake-ups"),
+        (Layer::Serial, "CPUs idle for it"),
+        (Layer::Idle, "CPUs idle for it"),
+    ] {
+        claim.ask(Source::Layer(layer), view.beside_stacks(layer) * part, what);
+    }
+    let reader = readers.iter().max_by(|a, b| a.count.total_cmp(&b.count))?;
+    claim.line("waits in", place);
+    claim.line("reader", places(reader).words());
+    let seconds = sum(readers.iter().map(|s| s.seconds));
+    claim.line("each", format!("{} waits for data of {}", grouped(count), length(seconds / count.max(1.0))));
+    Some(claim)
+}
+
 /// Threads or processes that hand small steps to one another by pipes, sockets and counters.
 pub(super) fn claims(view: &View<'_>, slept: &[Slept<'_>]) -> Option<Claim> {
     let of: Vec<&Slept<'_>> = slept.iter().filter(|s| waits(s)).collect();

@@ -282,6 +282,29 @@ fn a_method_that_is_interpreted_beside_other_programs_is_named() {
 }
 
 #[test]
+fn goroutines_that_wait_for_a_busy_receiver_need_no_more_places() {
+    let found = |runnable: f64| {
+        let sends = "runtime.goexit.abi0;main.publish;runtime.chansend1;runtime.chansend;runtime.gopark";
+        let goroutines = table(
+            "goroutines",
+            &["process", "state", "stack"],
+            &["places", "count", "seconds"],
+            &[
+                (&["stamps", "looked at", ""], &[0.0, 50.0, 10.0]),
+                (&["stamps", "chan send", sends], &[300.0, 600.0, 60.0]),
+                (&["stamps", "runnable", ""], &[0.0, runnable * 50.0, runnable * 10.0]),
+            ],
+        );
+        let mut tables = stacks(&[("user", "stamps;runtime.goexit.abi0;main.take;runtime.chanrecv", 400.0)]);
+        tables.push(goroutines);
+        let list = Findings::of(&observed(4.0, 0.0, tables)).unwrap().list;
+        list.into_iter().any(|f| f.id == "goroutines-wait-for-a-place")
+    };
+    assert!(found(0.0));
+    assert!(!found(2.0));
+}
+
+#[test]
 fn turns_that_gos_runtime_gives_up_are_not_the_programs() {
     let first = |call: &str| {
         let caller: String =

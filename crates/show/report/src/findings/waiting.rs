@@ -35,6 +35,7 @@ pub(super) fn claims(view: &View<'_>) -> Vec<Claim> {
     claims.extend(timer_reads(view, slept));
     claims.extend(devices::claims(view));
     claims.extend(full(view, slept));
+    claims.extend(messages::small_window(view, slept));
     claims.extend(messages::claims(view, slept));
     claims
 }

@@ -77,7 +77,7 @@ pub struct RowArgs {
     #[arg(id = "report-file", long = "output", value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Permissions of what is written by --output, --html and --record, in octal
+    /// Permissions of the files that it writes, in octal
     #[arg(long, value_name = "MODE", default_value = "600", value_parser = permissions, hide_short_help = true)]
     mode: u32,
 }

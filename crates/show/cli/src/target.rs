@@ -25,9 +25,7 @@ impl TargetArgs {
     /// The target, checked to exist.
     pub fn target(&self) -> anyhow::Result<Target> {
         if let Some(pid) = self.pid {
-            if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
-                anyhow::bail!("there is no process {pid}; `ps -e` lists those there are");
-            }
+            must_run(pid)?;
             return Ok(Target::Tree(pid));
         }
         match &self.cgroup {
@@ -47,6 +45,23 @@ impl TargetArgs {
             _ => vec!["the machine".into()],
         }
     }
+}
+
+/// That a process is there, and that one of its threads has not ended: its first one may have before the others.
+///
+/// # Errors
+/// There is none, or it has ended.
+pub fn must_run(pid: u32) -> anyhow::Result<()> {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        anyhow::bail!("there is no process {pid}; `ps -e` lists those there are");
+    };
+    let lives = |task: std::fs::DirEntry| {
+        let text = process::read(&task.path().join("stat")).ok()?;
+        Some(!process::Stat::parse(&text)?.has_ended())
+    };
+    let lives = tasks.flatten().filter_map(lives).any(|lives| lives);
+    anyhow::ensure!(lives, "process {pid} has ended (zombie): its parent has not waited for it yet");
+    Ok(())
 }
 
 /// A descriptor that becomes readable when a watched process ends.

@@ -88,12 +88,19 @@ fn arguments_that_cannot_be_are_said() {
     let own = std::process::id().to_string();
     let mut sleeper = Command::new("sleep").arg("600").spawn().unwrap();
     let other = sleeper.id().to_string();
+    let mut zombie = Command::new("true").spawn().unwrap();
+    let ended = zombie.id().to_string();
+    let stat = || std::fs::read_to_string(format!("/proc/{ended}/stat")).unwrap();
+    while !stat().contains(") Z ") {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
     let cases = [
         (&["-p", &own, "--metric", "x"][..], 2, "--metric-url or --count"),
         (&["-p", &own, "--", "true"], 2, "cannot be used with"),
         (&["--metric-url", "file:///x", "--", "true"], 2, "cannot be used with"),
         (&["-p", &own], 2, "has started this ncpu"),
         (&["-p", "4194304"], 1, "there is no process 4194304"),
+        (&["-p", &ended], 1, "has ended (zombie)"),
         (&["-p", &other, "--try", "no-such-setting"], 1, "no such setting"),
     ];
     for (args, code, says) in cases {
@@ -101,6 +108,7 @@ fn arguments_that_cannot_be_are_said() {
         assert_eq!(said.status.code(), Some(code), "{args:?}: {}", err(&said));
         assert!(err(&said).contains(says), "{args:?}: {}", err(&said));
     }
+    zombie.wait().unwrap();
     sleeper.kill().unwrap();
     sleeper.wait().unwrap();
 }

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -450,7 +451,10 @@ impl Group {
         ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/cpu"].iter().find_map(|top| {
             let group = Group(Path::new(top).join(&name));
             std::fs::create_dir(&group.0).ok()?;
-            std::fs::write(group.0.join("cgroup.procs"), pid).ok()?;
+            // Where it is not a control group's, there is no such file, and none is made.
+            let mut procs =
+                std::fs::OpenOptions::new().write(true).open(group.0.join("cgroup.procs")).ok()?;
+            procs.write_all(pid.as_bytes()).ok()?;
             Some(group)
         })
     }

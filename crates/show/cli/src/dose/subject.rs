@@ -5,13 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use ncpu_machine::CpuSet;
 use ncpu_observe_core::program::Target;
 use ncpu_remedy::sys;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::command::Held;
-use crate::target::pidfd;
+use crate::target::{must_run, pidfd};
 
 /// Time that a command has at its start before it is measured.
 const WARM_UP: Duration = Duration::from_millis(150);
@@ -61,9 +62,8 @@ impl<'a> Subject<'a> {
     /// # Errors
     /// It is gone.
     pub fn process(pid: u32, stop: &'a AtomicBool) -> anyhow::Result<Subject<'a>> {
-        let end = pidfd(&Target::Tree(pid));
-        let end =
-            end.ok_or_else(|| anyhow::anyhow!("there is no process {pid}; `ps -e` lists those there are"))?;
+        must_run(pid)?;
+        let end = pidfd(&Target::Tree(pid)).with_context(|| format!("process {pid} has ended"))?;
         Ok(Subject { what: What::Process { pid, end }, stop, runs: 1, short: 0 })
     }
 

@@ -153,8 +153,8 @@ fn lock(candidate: &Candidate, binds: Figure, program: Program, repair: Repair) 
 /// The largest gain that is shown for work: what remains of so little time is not known.
 pub const MOST_GAIN: f64 = 20.0;
 
-/// The speed of operations that take `less` less time.
-pub(crate) fn shorter(less: f64) -> f64 {
+/// The speed of operations that take `less` less time, a part of theirs; [`MOST_GAIN`] at most.
+pub fn shorter(less: f64) -> f64 {
     1.0 / (1.0 - less.clamp(0.0, 1.0 - 1.0 / MOST_GAIN))
 }
 

@@ -876,24 +876,24 @@ mod tests {
     #[test]
     fn what_sleep_costs_is_unknown_where_no_cpu_is_idle_for_the_doses() {
         // The call binds as work side by side does on CPUs that are never idle; so does a call that sleeps where each CPU has a thread.
-        let of = |sleeps: bool, used: f64, threads: usize| {
+        let told = |sleeps: bool, used: f64, threads: usize| {
             fastrand::seed(14);
             let mut made = Passing { lock: 100.0, used, ..Passing::new(14) };
             let mut all = candidates();
             all[1] = Candidate { busy: Some(4.0 * 200.0 / 600.0), sleeps, ..all[1].clone() };
             let found = search(&mut made, &Options { threads, ..options(4.0) }, all).unwrap();
-            let work = super::tests::of(&found, "work");
+            let work = of(&found, "work");
             (work.verdict, work.removed.unwrap(), work.why.clone())
         };
-        let (verdict, _, why) = of(true, 1.0, 16);
+        let (verdict, _, why) = told(true, 1.0, 16);
         assert_eq!(verdict, DoseVerdict::Unknown);
         assert!(why.is_some_and(|why| why.contains("as its sleep does not")));
-        let (verdict, sleeping, _) = of(true, 0.1, 16);
+        let (verdict, sleeping, _) = told(true, 0.1, 16);
         assert_eq!(verdict, DoseVerdict::Parallel);
-        let (_, awake, _) = of(false, 0.1, 16);
+        let (_, awake, _) = told(false, 0.1, 16);
         assert!(sleeping.low < awake.low, "{sleeping:?} {awake:?}");
         // A thread for each CPU takes none from another.
-        assert_eq!(of(true, 1.0, 4).0, DoseVerdict::Parallel);
+        assert_eq!(told(true, 1.0, 4).0, DoseVerdict::Parallel);
     }
 
     #[test]

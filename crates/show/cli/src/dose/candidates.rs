@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use ncpu_collectors::doses::{Function, Place, Survey};
 use ncpu_collectors::lock_names::LockNamer;
+use ncpu_dose::gain::shorter;
 use ncpu_dose::place::Candidate;
 use ncpu_files::reader::process_text;
 use ncpu_machine::process;
@@ -166,15 +167,16 @@ impl Looked {
     }
 
     fn bound(&self, busy: f64) -> Option<f64> {
-        Some(1.0 / (1.0 - (busy / self.cpus).min(0.95)))
+        Some(shorter(busy / self.cpus))
     }
 
     /// The places worth trying, by kind.
     pub fn candidates(&self, namer: &mut LockNamer) -> anyhow::Result<Vec<Found>> {
-        let mut out = self.locks(namer)?;
+        let findings = self.recording.as_ref().map(Findings::of).transpose()?;
+        let mut out = self.locks(namer, findings.as_ref());
         out.extend(self.mutexes()?);
         out.extend(self.calls());
-        out.extend(self.processes()?);
+        out.extend(self.processes(findings.as_ref())?);
         out.extend(self.faults()?);
         out.extend(self.wake_ups());
         out.extend(self.functions()?);
@@ -182,7 +184,7 @@ impl Looked {
     }
 
     /// Kernel locks, those of one name together.
-    fn locks(&self, namer: &mut LockNamer) -> anyhow::Result<Vec<Found>> {
+    fn locks(&self, namer: &mut LockNamer, findings: Option<&Findings>) -> Vec<Found> {
         let addresses: Vec<u64> = self.survey.locks.iter().map(|lock| lock.address).collect();
         namer.resolve(&addresses);
         let mut by_name: HashMap<String, (u64, f64)> = HashMap::new();
@@ -193,7 +195,6 @@ impl Looked {
         }
         let mut all: Vec<(String, (u64, f64))> = by_name.into_iter().collect();
         all.sort_by(|a, b| b.1.1.total_cmp(&a.1.1));
-        let findings = self.recording.as_ref().map(Findings::of).transpose()?;
         let mut out = Vec::new();
         for (name, (count, waited)) in all.into_iter().take(EACH) {
             let busy = waited / self.survey.seconds.max(1e-3);
@@ -210,7 +211,7 @@ impl Looked {
             };
             out.push((candidate, Spot::Locks(name)));
         }
-        Ok(out)
+        out
     }
 
     /// pthread mutexes, all of the program together: their common function is where they are held.
@@ -271,7 +272,7 @@ impl Looked {
     }
 
     /// Processes that are started, do little and end: what they cost is the CPU time of that cause in the report.
-    fn processes(&self) -> anyhow::Result<Option<Found>> {
+    fn processes(&self, findings: Option<&Findings>) -> anyhow::Result<Option<Found>> {
         const CAUSE: &str = "short-lives";
         const ON_CPU: [Layer; 8] = [
             Layer::User,
@@ -283,8 +284,7 @@ impl Looked {
             Layer::Switches,
             Layer::OtherKernel,
         ];
-        let Some(recording) = &self.recording else { return Ok(None) };
-        let findings = Findings::of(recording)?;
+        let (Some(recording), Some(findings)) = (&self.recording, findings) else { return Ok(None) };
         let onion = ncpu_report::onion::Onion::peel(recording)?;
         let own: f64 = ON_CPU.iter().map(|layer| onion.seconds(*layer)).sum();
         let Some(cause) = findings.list.iter().find(|cause| cause.id == CAUSE && own > 0.0) else {

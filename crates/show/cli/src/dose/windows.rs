@@ -230,18 +230,12 @@ impl<'a> Windows<'a> {
     }
 
     fn live(&mut self, order: Order) -> anyhow::Result<Went> {
-        match self.subject.ensure()? {
-            State::Running => {}
-            State::Ended => return Ok(Went::Lost),
-            State::Over => return Ok(Went::Over),
+        if let Some(cut) = cut_short(self.subject.ensure()?) {
+            return Ok(cut);
         }
         if let Err(e) = self.choose_process() {
             // A process that ends meanwhile takes no probe.
-            return match self.subject.wait(Duration::ZERO)? {
-                State::Running => Err(e),
-                State::Ended => Ok(Went::Lost),
-                State::Over => Ok(Went::Over),
-            };
+            return cut_short(self.subject.wait(Duration::ZERO)?).ok_or(e);
         }
         let run = self.subject.runs;
         let mut confined = None;
@@ -257,11 +251,8 @@ impl<'a> Windows<'a> {
             Order::Dose { place, .. } => {
                 if let Err(why) = self.attach(place)? {
                     // A process that ends meanwhile takes no probe.
-                    return Ok(match self.subject.wait(Duration::ZERO)? {
-                        State::Running => why.map_or(Went::Lost, Went::Refused),
-                        State::Ended => Went::Lost,
-                        State::Over => Went::Over,
-                    });
+                    let cut = cut_short(self.subject.wait(Duration::ZERO)?);
+                    return Ok(cut.unwrap_or_else(|| why.map_or(Went::Lost, Went::Refused)));
                 }
             }
         }
@@ -278,10 +269,8 @@ impl<'a> Windows<'a> {
         let (used_after, idle_after) = (self.used(), self.idled());
         self.doses.disarm();
         drop(confined);
-        match state {
-            State::Running => {}
-            State::Ended => return Ok(Went::Lost),
-            State::Over => return Ok(Went::Over),
+        if let Some(cut) = cut_short(state) {
+            return Ok(cut);
         }
         let (Some((before, from)), Some((after, to))) = (before, after) else { return Ok(Went::Lost) };
         // A counter that went back began anew.
@@ -356,6 +345,15 @@ impl<'a> Windows<'a> {
             others: done.others.unwrap_or(0.0) * sys::affinity(0).map_or(0.0, |cpus| cpus.len() as f64),
             run: 0,
         }))
+    }
+}
+
+/// How a window went that the program, or the user, ended before its time; `None` while the program runs.
+fn cut_short(state: State) -> Option<Went> {
+    match state {
+        State::Running => None,
+        State::Ended => Some(Went::Lost),
+        State::Over => Some(Went::Over),
     }
 }
 

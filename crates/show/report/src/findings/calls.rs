@@ -603,25 +603,19 @@ pub(super) fn short_processes(view: &View<'_>) -> Vec<Short> {
         lived.ended += ended;
     }
     let mut names: Vec<Short> = Vec::new();
+    let mut add = |name: &str, count, on_cpu| match names.iter_mut().find(|short| short.name == name) {
+        Some(short) => {
+            short.count += count;
+            short.on_cpu += on_cpu;
+        }
+        None => names.push(Short { name: name.into(), count, on_cpu }),
+    };
     for lived in of.values().filter(|lived| lived.all < 0.1 * view.elapsed()) {
         // A number that a later process has again stands for several.
-        let count = lived.ended.max(1) as usize;
-        match names.iter_mut().find(|short| short.name == lived.name) {
-            Some(short) => {
-                short.count += count;
-                short.on_cpu += lived.on_cpu;
-            }
-            None => names.push(Short { name: lived.name.into(), count, on_cpu: lived.on_cpu }),
-        }
+        add(lived.name, lived.ended.max(1) as usize, lived.on_cpu);
     }
     for (name, (ended, spent)) in together {
-        match names.iter_mut().find(|short| short.name == name) {
-            Some(short) => {
-                short.count += ended as usize;
-                short.on_cpu += spent;
-            }
-            None => names.push(Short { name: name.into(), count: ended as usize, on_cpu: spent }),
-        }
+        add(name, ended as usize, spent);
     }
     names.retain(|short| short.count >= 5 && short.on_cpu <= brief(&short.name) * short.count as f64);
     names.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
